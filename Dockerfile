@@ -1,6 +1,7 @@
 # Targets: `cpu` (the default) and `cuda` serve, `train` trains and exports. docs/deploy.md describes their use.
 #   docker build -t dragoman .
-#   docker build -t dragoman --build-arg MODELS="en-de de-en" .        with models of the hub inside
+#   docker build -t dragoman:en-de --build-arg MODELS="en-de de-en" .                   with models inside
+#   docker build -t dragoman:europe --build-arg MODELS="$(cat deploy/europe.txt)" .     with those of a list
 # The serving images have no torch, no compiler and no root user. Dependencies are a layer below the code, so that a
 # change of code does not reinstall them.
 # The digest is of the index of all platforms.
@@ -42,10 +43,13 @@ RUN pip wheel --no-build-isolation --wheel-dir /wheels . \
   && pip --python /opt/dragoman/bin/python install --prefix /code /wheels/*.whl
 
 # MODELS: names as of `dragoman pull`. The image holds their bundles and serves them without a network; empty: none.
-# LICENSES.txt: the license of each, as the hub states it.
+# LICENSES.txt: the license of each, as the hub states it. README.md of a bundle: license, makers, addresses and hashes of
+# the original files. The other arguments are addresses of mirrors.
 FROM base AS pulled
 ARG MODELS=
 ARG HF_ENDPOINT=https://huggingface.co
+ARG DRAGOMAN_FIREFOX_MODELS=
+ARG ARGOS_PACKAGE_INDEX=
 COPY --from=cpu-dependencies /opt/dragoman /opt/dragoman
 COPY --from=code /code /opt/dragoman
 ENV PATH=/opt/dragoman/bin:$PATH DRAGOMAN_CACHE=/tmp/cache HF_HOME=/tmp/hub
@@ -63,13 +67,13 @@ ARG LICENSES="Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND MIT AND MPL-2.0 A
 LABEL org.opencontainers.image.title="Dragoman" \
   org.opencontainers.image.description="Neural machine translation with continuous batching, over gRPC and REST" \
   org.opencontainers.image.licenses="${LICENSES}" \
-  org.opencontainers.image.documentation="Models have terms of their own. Those of the included one: see /bundles/included/README.md. Those of MODELS: see /models/LICENSES.txt"
+  org.opencontainers.image.documentation="Models have terms of their own. Those of the included one: see /bundles/included/README.md. Those of MODELS: see /models/LICENSES.txt, and /models/*/README.md for makers, addresses and hashes of the originals"
 # BUNDLES: folder of the build context to include. BUNDLE: its bundle to serve by default.
 ARG BUNDLES=bundles
 ARG BUNDLE=included
 # Readable by the user of the image, whatever the permissions in the build context.
 COPY --chmod=755 ${BUNDLES}/ /bundles/
-ENV PATH=/opt/dragoman/bin:$PATH DRAGOMAN_BUNDLE=/bundles/${BUNDLE}
+ENV PATH=/opt/dragoman/bin:$PATH DRAGOMAN_BUNDLE=/bundles/${BUNDLE} DRAGOMAN_ON_DEMAND_FROM=nobody
 EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
 # Liveness only: a server that warms up or drains is healthy; /readyz is for load balancers.

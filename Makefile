@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: included figures setup conformance nginx chromium postgresql clients demo attention quality test reliability endurance floods fmt check types lint contracts shape scripts bench capacity soak protos locks tables
+.PHONY: included figures setup conformance nginx chromium postgresql clients demo attention quality test reliability endurance evictions fetches floods fmt check types lint contracts shape scripts bench real-models capacity soak protos locks tables
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -64,7 +64,7 @@ $(DEMO)/attention/%/done: | $(DEMO)/corpus/train.en
 	  --training.subword-sampling 0 --training.averaging none --training.validation-every-steps 400 \
 	  --training.selection loss
 
-# Trains the included model from free text, about eight hours on two cores, and goes on after an interruption: all text
+# Trains the included model from free text, four to eight hours on two cores, and goes on after an interruption: all text
 # first, then everyday sentences with word links. Each process of a training has a core of its own.
 INCLUDED ?= build/included
 LICENSES := Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND MIT AND MPL-2.0 AND PostgreSQL
@@ -98,7 +98,7 @@ $(INCLUDED)/guided/done: | $(LINKS)
 	  $(addprefix --data ,$(linked) $(linked) $(linked)) $(call data_of,messages words)
 
 $(INCLUDED)/bundle/manifest.json: | $(INCLUDED)/guided/done
-	$(BIN)/dragoman export $(INCLUDED)/guided --out $(INCLUDED)/bundle --name included --precision int8 --align 1:0 \
+	$(BIN)/dragoman export $(INCLUDED)/guided --out $(INCLUDED)/bundle --name included --precision int8 --align 1:0 --beam-size 4 \
 	  --description "everyday sentences and messages of programs" --license "$(LICENSES)"
 
 # Serves a tiny model for the test suites of clients of DeepL and LibreTranslate; trains it once.
@@ -151,6 +151,14 @@ reliability: setup nginx
 endurance: setup
 	$(BIN)/pytest tests/reliability/test_soak.py --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=-
 
+# Twenty models that leave and return under load; SOAK_SECONDS=600 runs for ten minutes.
+evictions: setup
+	$(BIN)/pytest -s tests/reliability/test_evictions.py --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=-
+
+# Models that a server fetches from a hub on this machine: pairs of public sizes, a hundred clients; prints figures.
+fetches: setup
+	$(BIN)/pytest -s tests/reliability/test_fetches.py --thorough --timeout=0 --promises=-
+
 # The same for the floods; one takes twice FLOOD_SECONDS or less.
 floods: setup
 	$(BIN)/pytest tests/reliability/test_floods.py --thorough --flood-seconds=$(FLOOD_SECONDS) --timeout=0 --promises=-
@@ -175,7 +183,7 @@ shape: setup
 scripts: .node/node_modules/.bin/tsc
 	.node/node_modules/.bin/tsc --project serve/page/jsconfig.json
 
-# Files, lines, imports and the path of a request through the code.
+# Files, lines, import contracts and the path of a request through the code.
 figures: setup
 	$(BIN)/python .ci/figures.py
 
@@ -188,6 +196,10 @@ bench: setup
 	$(BIN)/dragoman bench offline --set run=$(BENCH_RUN) $(BENCH_OPTIONS)
 	$(BIN)/dragoman bench online --set run=$(BENCH_RUN) $(BENCH_OPTIONS)
 	$(BIN)/dragoman bench service --set bundle=$(BENCH_RUN) $(BENCH_OPTIONS)
+
+# Proves public models, one of each kind; needs a network. ALL=1 adds large ones, without limits of time and size.
+real-models: setup
+	$(BIN)/python -m benchmarks.real_models $(if $(ALL),--all)
 
 # Measures the latency at 100 requests per second and the capacity; demo/load/load.html has plots.
 capacity: setup $(DEMO)/verified

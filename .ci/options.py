@@ -6,6 +6,7 @@ docs/api.md. `files` yields their texts.
 
 import math
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType
@@ -25,6 +26,7 @@ REFERENCE = ROOT / "docs/api.md"
 FIELDS = OptionTable.model_fields
 SCALARS = {float: "double", int: "uint32", bool: "bool", str: "string"}
 COMMENT_COLUMNS = 118
+COMMENT = "  // "
 NEVER = "std::numeric_limits<double>::infinity()"
 # Defaults of a submission other than 0.
 DEFAULTS = {"deadline_seconds": NEVER, "start_by_seconds": NEVER}
@@ -95,7 +97,9 @@ def message_fields() -> Iterator[str]:
             continue
         name = next(name for name, option in ROWS.items() if option.number == number)
         field = FIELDS[name]
-        yield from comment(about(field), "  ")
+        yield from textwrap.wrap(
+            about(field), COMMENT_COLUMNS, initial_indent=COMMENT, subsequent_indent=COMMENT, break_on_hyphens=False
+        )
         yield f"  {proto_type(field)} {name} = {number};"
 
 
@@ -117,17 +121,6 @@ def proto_type(field: FieldInfo) -> str:
     if kind is int and bounds(field)[1] >= 1 << 32:
         return "optional uint64"
     return f"optional {SCALARS[type(get_args(kind)[0]) if get_origin(kind) is Literal else kind]}"
-
-
-def comment(text: str, indent: str) -> Iterator[str]:
-    """Yields the lines of a comment, of at most COMMENT_COLUMNS characters."""
-    line = f"{indent}//"
-    for word in text.split():
-        if len(line) + 1 + len(word) > COMMENT_COLUMNS:
-            yield line
-            line = f"{indent}//"
-        line += f" {word}"
-    yield line
 
 
 def header() -> str:

@@ -17,10 +17,11 @@ from typing import Any
 
 import grpc.aio
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from dragoman.loadtest.clients import TRANSLATE_PATH
+from dragoman.model.config import Section
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.protos.translation_pb2 import DESCRIPTOR, TranslateRequest, TranslateResponse, Translation
 from dragoman.serve.host import event_loop
@@ -29,15 +30,13 @@ from dragoman.serve.host.server_process import HOST
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
 
 
-class BaselineServer(BaseModel):
+class BaselineServer(Section):
     """The configuration of a server.
 
     `translator` is `module:class` of a `Translator` with its options; `prefix` and `suffix` are tokens around every
     source. A batch has up to `size` sentences; its first sentence waits `window_seconds` for others. Each worker is a
     thread. `longest` bounds the tokens of a translation, `waiting` the sentences in the queue.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     port: int
     grpc_port: int
@@ -119,9 +118,7 @@ class TextTranslator:
     async def translate(self, texts: Sequence[str], options: Mapping[str, int]) -> list[str]:
         """Returns the translation of each text.
 
-        Raises:
-            ValueError: if the server has other options.
-            asyncio.QueueFull: at once, if the queue is full.
+        Raises ValueError if the server has other options, and asyncio.QueueFull at once if the queue is full.
         """
         own = {"beam_size": self._server.beam_size, "max_target_tokens": self._server.longest}
         if {**own, "beam_size": 1, **options} != own:

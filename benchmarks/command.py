@@ -8,30 +8,11 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, CliPositionalArg, NoDecode, SettingsConfigDict
 
-from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.plan import BenchmarkPlan
 from benchmarks.harness.report import ReportFiles
-from dragoman.loadtest.generator import GeneratorLostError
-from dragoman.model.data.corpus import CorpusError
-from dragoman.model.errors import RunError
 from dragoman.model.provenance import Provenance, command_line
-from dragoman.model.tokenizer.tokenizer import TokenizerError
-from dragoman.serve.bundle.bundle import BundleError
-from dragoman.serve.errors import ServiceError
-from dragoman.serve.host.server_process import ServerProcessError
 
-FAILURES = (
-    BenchmarkError,
-    BundleError,
-    CorpusError,
-    GeneratorLostError,
-    RunError,
-    ServerProcessError,
-    ServiceError,
-    TokenizerError,
-)
-
-Question = Literal["offline", "online", "service", "replicas", "scheduling", "profile", "training"]
+Question = Literal["offline", "online", "service", "replicas", "scheduling", "profile"]
 # The settings of a plan are joined with commas on the command line and in the environment, and may contain commas.
 COMMA_BEFORE_SETTING = re.compile(r",(?=[a-z_.]+=)")
 Settings = Annotated[
@@ -47,12 +28,12 @@ class BenchCommand(BaseSettings):
     offline: the engine and other inference libraries: throughput, latency, memory and quality. online: servers under
     the same open-loop load. service: the overhead of the service over its engine. replicas: several servers on the same
     CPUs, and their cost. scheduling: how the engine schedules concurrent requests. profile: the phases of an engine
-    step. training: training steps, and those of torch.nn.Transformer.
+    step.
 
     The plan of a question has its parameters: the models, the systems and the load. --show-plan prints it with its
     defaults. --plan and --set override them. All systems take turns in every round. A table shows the median of the
     rounds, and the median and range of a ratio within a round. offline and online divide Dragoman's figure by the
-    system's. replicas, scheduling and training divide the figure by the first column's. Use an idle machine.
+    system's. replicas and scheduling divide the figure by the first column's. Use an idle machine.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_BENCH_", frozen=True, extra="forbid")
@@ -77,13 +58,10 @@ class BenchCommand(BaseSettings):
             return
         rounds = [] if self.rounds is None else [f"rounds={self.rounds}"]
         files = ReportFiles(self.question, self.out, self.document)
-        try:
-            plan = question.read(self.plan, [*self.set, *rounds])
-            files.prepare()
-            report = plan.measure()
-            command = command_line("bench", self, positional="question")
-            provenance = Provenance.now(command, question.libraries, report.threads)
-            print(f"{report}\n\n{provenance}")
-            files.write(report, plan.model_dump(mode="json"), provenance)
-        except FAILURES as error:
-            raise SystemExit(f"dragoman bench {self.question}: {error}") from error
+        plan = question.read(self.plan, [*self.set, *rounds])
+        files.prepare()
+        report = plan.measure()
+        command = command_line("bench", self, positional="question")
+        provenance = Provenance.now(command, question.libraries, report.threads)
+        print(f"{report}\n\n{provenance}")
+        files.write(report, plan.model_dump(mode="json"), provenance)

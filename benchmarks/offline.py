@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
+from pydantic import Field, field_validator, model_serializer, model_validator
 
 from benchmarks.harness.plan import Positive
 from benchmarks.harness.process import Launch
@@ -24,6 +24,7 @@ from benchmarks.harness.rounds import Round, play
 from benchmarks.systems.compared_model import LOADERS, ComparedModel, Maker, ModelsPlan, compute_type
 from benchmarks.systems.engine_system import ENGINES
 from benchmarks.systems.translating import SEARCHES, SourceSentence, write_sentences
+from dragoman.model.config import Section
 from dragoman.model.scoring import score
 from dragoman.serve.bundle.manifest import GraphVariant, Precision
 from dragoman.serve.host.system import available_cpus
@@ -41,10 +42,8 @@ COMPARED = (*(f"{search}, {row}" for search in SEARCHES for row in ("tokens/s", 
 Batch = Annotated[str, Field(pattern=r"^[1-9][0-9]*:(examples|tokens)$")]
 
 
-class OfflineSystem(BaseModel):
+class OfflineSystem(Section):
     """A system, also written as `MAKER:PRECISION:VARIANT`; `variant` is that of the graphs, or the device."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     maker: Maker
     precision: Precision = "fp32"

@@ -6,7 +6,8 @@ The clients are a closed loop: it measures the throughput of that many clients, 
 import asyncio
 import os
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.plan import BenchmarkPlan, Cpus
 from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Figures
+from benchmarks.stages import EVENT_LOOP, STAGES, read_samples
 from benchmarks.systems.translating import SourceSentence
 from dragoman.export.source_model import find_direction
 from dragoman.loadtest.clients import OK, Targets
@@ -35,13 +37,16 @@ from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.manifest import BundleDirection
 from dragoman.serve.bundle.tokenizer import load_tokenizer
 from dragoman.serve.host.server_process import server_command
-from dragoman.serve.translation.segments import SegmentedText
+from dragoman.serve.translation.segments import split_text
 
 Interface = Literal["grpc", "rest", "grpc-many"]
 MEBIBYTE = 1 << 20
 GREEDY = SearchOptions()
 # The native loop names its threads so.
 ENGINE_THREAD = "dragoman-engine"
+EVENT_LOOP_THREAD = "event loop"
+# Rows next to the stages of the event loop.
+OTHER_THREADS, OUTSIDE = "other threads", "outside the engines"
 SEED = 1
 # Upper bound; the clients normally go on until they are stopped.
 MAX_SECONDS = 600.0
@@ -96,13 +101,9 @@ def read_sentences(bundle: Bundle, data: str | None) -> ServedSentences:
     """Returns sentences that no server segments; without data, golden sentences in the direction of the first one."""
     manifest = bundle.manifest
     if data is None:
-        languages = (bundle.golden[0].source_language, bundle.golden[0].target_language)
+        languages = bundle.golden[0].languages
         direction = find_direction(manifest, languages)
-        texts = [
-            sentence.source
-            for sentence in bundle.golden
-            if (sentence.source_language, sentence.target_language) == languages
-        ]
+        texts = [sentence.source for sentence in bundle.golden if sentence.languages == languages]
     else:
         corpus = read_corpus(data, "test")
         direction, texts = find_direction(manifest, corpus.languages), corpus.sources
@@ -110,7 +111,7 @@ def read_sentences(bundle: Bundle, data: str | None) -> ServedSentences:
     sentences = []
     for text in texts:
         source_ids = (*direction.source_prefix, *tokenizer.encode(text), *manifest.source_suffix)
-        plain = SegmentedText.of(text, direction.source, lambda _: True, len(text)).plain
+        plain = split_text(text, direction.source, lambda _: True, len(text)).plain
         if plain and len(source_ids) <= manifest.max_source_tokens:
             sentences.append(ServedSentence(text, SourceSentence(source_ids, 0, manifest.max_target_tokens)))
     if not sentences:
@@ -132,54 +133,80 @@ def serving(command: Command, cpus: Collection[int], count: int = 1) -> Iterator
         yield servers
 
 
-def request_kind(protocol: str, direction: BundleDirection, options: SearchOptions = GREEDY) -> RequestKind:
-    """Returns the requests of a protocol for one direction."""
+def request_kind(
+    protocol: str, direction: BundleDirection, options: SearchOptions = GREEDY, texts: int = 1
+) -> RequestKind:
+    """Returns the requests of a protocol for one direction, with a number of texts each."""
     languages = {"source_language": direction.source, "target_language": direction.target}
-    return RequestKind(protocol=protocol, options=options, **languages)
+    return RequestKind(protocol=protocol, options=options, texts={texts: 1.0}, **languages)
 
 
-def command_of(bundle: Path, engines: int, slots: int) -> Command:
-    """Returns the command line of a server with some engines of one thread each."""
-    return lambda ports: server_command(bundle, *ports, engines=engines, threads_per_engine=1, slots=slots)
+def command_of(
+    bundle: Path,
+    engines: int,
+    slots: int,
+    program: Sequence[str] = ("dragoman", "serve"),
+    within: Sequence[str] = (),
+    **settings: int,
+) -> Command:
+    """Returns the command line of a server with some engines of one thread each.
+
+    `program` are the module that serves and its first arguments, `within` a command that runs it.
+    """
+    settings |= {"engines": engines, "threads_per_engine": 1, "slots": slots}
+    return lambda ports: [*within, *server_command(bundle.resolve(), *ports, program, **settings)]
 
 
-def engine_seconds(server: ServedProcess) -> float:
-    """Returns the CPU time of the native engines of a server (Linux)."""
-    ticks = 0
-    for thread in Path(f"/proc/{server.process_id}/task").iterdir():
+def thread_seconds(process_id: int) -> Counter[str]:
+    """Returns the CPU time of the threads of a process by name (Linux); the main thread runs the event loop."""
+    ticks = Counter[str]()
+    for thread in Path(f"/proc/{process_id}/task").iterdir():
         name, _, fields = (thread / "stat").read_text(encoding="ascii").partition("(")[2].rpartition(")")
-        if name == ENGINE_THREAD:
-            ticks += sum(map(int, fields.split()[11:13]))  # utime and stime
-    return ticks / os.sysconf("SC_CLK_TCK")
+        is_main = thread.name == str(process_id)
+        ticks[EVENT_LOOP_THREAD if is_main else name] += sum(map(int, fields.split()[11:13]))  # utime and stime
+    return Counter({name: count / os.sysconf("SC_CLK_TCK") for name, count in ticks.items()})
 
 
 class Reading(NamedTuple):
-    """Counters at a monotonic time: answered requests by server, and metrics and CPU seconds of all engines."""
+    """Counters at a monotonic time: answered texts by server, metrics of all servers, CPU seconds and samples.
+
+    `loop_seconds` is the CPU time of the event loops, `stages` the samples of their stages.
+    """
 
     seconds: float
     answered: Sequence[int]
     state: ServerState
     engine_seconds: float
+    loop_seconds: float = 0.0
+    stages: Mapping[str, int] = Counter[str]()
 
 
 @dataclass(frozen=True, slots=True)
 class BusyClients:
-    """Clients that send one of the sentences per request; `targets` are the addresses of all servers together."""
+    """Clients that send some of the sentences per request; `targets` are the addresses of all servers together.
+
+    `samples` is the file of the sampled stages; None: they are not sampled.
+    """
 
     plan: BusyPlan
     sentences: ServedSentences
     targets: Targets
     servers: Sequence[ServedProcess]
+    samples: Path | None = None
 
-    def measure_busy(self, interface: Interface) -> Figures:
-        """Keeps the servers busy over one interface. Each client sends its next request when it has its answer."""
-        return asyncio.run(self._measure_busy(interface))
+    def measure_busy(self, interface: Interface, texts: int = 1) -> Figures:
+        """Keeps the servers busy over one interface. Each client sends its next request when it has its answer.
 
-    async def _measure_busy(self, interface: Interface) -> Figures:
+        With several texts per request, there are fewer clients, but at least two.
+        """
+        return asyncio.run(self._measure_busy(interface, texts))
+
+    async def _measure_busy(self, interface: Interface, texts: int) -> Figures:
         plan, readings = self.plan, list[Reading]()
-        kind = request_kind(interface, self.sentences.direction)
+        users = plan.clients if texts == 1 else max(2, plan.clients // texts)
+        kind = request_kind(interface, self.sentences.direction, texts=texts)
         # A closed loop ignores the rate. It only determines how many requests there are.
-        phase = ConstantPhase(rate=plan.clients * SENTENCES_OF_A_CLIENT / MAX_SECONDS, duration_seconds=MAX_SECONDS)
+        phase = ConstantPhase(rate=users * SENTENCES_OF_A_CLIENT / MAX_SECONDS, duration_seconds=MAX_SECONDS)
         scenario = Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,))
         requests = draw_plan(scenario, [sentence.text for sentence in self.sentences.sentences], SEED)
         async with AsyncExitStack() as stack:
@@ -193,9 +220,19 @@ class BusyClients:
                 states = [state for state in read if state is not None]
                 if len(states) < len(read):
                     raise BenchmarkError("/metrics: expected the server's metrics, got none")
-                answered = [state.requests.get(f"{PROTOCOLS[interface].interface} ok", 0) for state in states]
-                engines = sum(map(engine_seconds, self.servers))
-                readings.append(Reading(time.monotonic(), answered, together(states), engines))
+                answered = [texts * state.requests.get(f"{PROTOCOLS[interface].interface} ok", 0) for state in states]
+                threads = sum((thread_seconds(server.process_id) for server in self.servers), Counter[str]())
+                stages = Counter[str]() if self.samples is None else read_samples(self.samples)
+                readings.append(
+                    Reading(
+                        time.monotonic(),
+                        answered,
+                        together(states),
+                        threads[ENGINE_THREAD],
+                        threads[EVENT_LOOP_THREAD],
+                        stages,
+                    )
+                )
 
             async def watch(run: Run) -> None:
                 """Reads the counters at both ends of the measured time, while the clients go on."""
@@ -210,19 +247,20 @@ class BusyClients:
                 generators.halt()
 
             await read()
-            samples = (await measure(generators, requests, users=plan.clients, disturb=watch)).samples
+            samples = (await measure(generators, requests, users=users, disturb=watch)).samples
             await read()
         before, first, *_, last, after = readings
         return {
             **figures_between(first, last),
             "failed requests": sum(samples.errors.values()),
             # Only the servers or only the clients count them as answered, warm-up included.
-            "uncounted requests": abs(sum(after.answered) - sum(before.answered) - samples.outcomes[OK]),
+            "uncounted requests": abs((sum(after.answered) - sum(before.answered)) / texts - samples.outcomes[OK]),
+            **stage_figures(first, last),
         }
 
 
 def figures_between(first: Reading, last: Reading) -> Figures:
-    """Returns throughput and CPU time between two readings. Every request has one sentence."""
+    """Returns throughput and CPU time between two readings."""
     sentences = [late - early for early, late in zip(first.answered, last.answered, strict=True)]
     seconds, cpu_seconds = last.seconds - first.seconds, last.state.cpu_seconds - first.state.cpu_seconds
     return {
@@ -234,3 +272,19 @@ def figures_between(first: Reading, last: Reading) -> Figures:
         "CPU in engines, %": 100 * (last.engine_seconds - first.engine_seconds) / cpu_seconds,
         "resident memory, MiB": last.state.resident_bytes / MEBIBYTE,
     }
+
+
+def stage_figures(first: Reading, last: Reading) -> Figures:
+    """Returns the CPU time of a text outside the engines, in microseconds; nothing without samples.
+
+    The time of the event loop is divided among its stages as the samples are.
+    """
+    sampled = Counter(last.stages) - Counter(first.stages)
+    if not sampled:
+        return {}
+    microseconds = 1e6 / (sum(last.answered) - sum(first.answered))
+    loop_seconds = last.loop_seconds - first.loop_seconds
+    outside_seconds = last.state.cpu_seconds - first.state.cpu_seconds - (last.engine_seconds - first.engine_seconds)
+    stages = {stage: loop_seconds * sampled[stage] / sampled.total() for stage in (*STAGES, EVENT_LOOP)}
+    seconds = {**stages, OTHER_THREADS: outside_seconds - loop_seconds, OUTSIDE: outside_seconds}
+    return {name: microseconds * duration for name, duration in seconds.items()}

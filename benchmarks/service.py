@@ -4,17 +4,24 @@ One client: each sentence goes to the bare engine (token ids to token ids, in th
 to the same server over REST, in turn and milliseconds apart. The figure is the time difference per sentence. The client
 keeps one connection and has the whole response at the end of the timed part; it parses the response later.
 
-Many clients: a closed loop keeps a server busy with short sentences. The figure is the share of the server's CPU time
-outside the threads of its native engines.
+Many clients: a closed loop keeps a server busy with short sentences. The figures are the share of the server's CPU time
+outside the threads of its native engines, and the CPU time of a text stage by stage. The servers of other checkouts can
+take turns with that of this one.
 """
 
 import http.client
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
+from itertools import cycle, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import grpc
 import numpy as np
@@ -26,6 +33,8 @@ from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Columns, Figures, Report, Table
 from benchmarks.harness.rounds import measure_rounds, rotated
 from benchmarks.served import (
+    OTHER_THREADS,
+    OUTSIDE,
     BusyClients,
     BusyPlan,
     Interface,
@@ -36,6 +45,7 @@ from benchmarks.served import (
     request_kind,
     serving,
 )
+from benchmarks.stages import EVENT_LOOP, STAGES
 from benchmarks.systems.engine_system import EngineTranslator
 from benchmarks.systems.translating import Batching
 from dragoman.loadtest.clients import TRANSLATE_PATH, Targets
@@ -50,7 +60,11 @@ TIMEOUT_SECONDS = 30.0
 # Fill connections, caches and memory of server and bare engine.
 WARM_UP_SENTENCES = 20
 ENGINE = "engine"
-INTERFACES: dict[str, Interface] = {"gRPC": "grpc", "REST": "rest", "TranslateMany": "grpc-many"}
+INTERFACES: dict[str, Interface] = {"REST": "rest", "gRPC": "grpc", "TranslateMany": "grpc-many"}
+TARGET = "Target: at most 25 % of CPU outside the engines."
+# The room of the queue, and the list of the library, in lists of the clients.
+LISTS_IN_QUEUE, LISTS_IN_LIBRARY = 4, 20
+STAGE_ROWS = (*STAGES, EVENT_LOOP, OTHER_THREADS, OUTSIDE)
 
 
 class ServicePlan(BusyPlan):
@@ -60,7 +74,9 @@ class ServicePlan(BusyPlan):
 
     sentences: int = Field(100, ge=1, description="maximum number of sentences for one client")
     words: int = Field(8, ge=1, description="maximum words of a sentence for many clients")
+    texts: int = Field(100, ge=2, description="texts of a list for many clients")
     slots: int = Field(32, ge=1, description="rows of each engine")
+    checkouts: dict[str, Path] = Field({}, description="folders of other checkouts of Dragoman, by name, to compare")
 
     def measure(self) -> Report:
         """Measures one client, then many. Engines have one thread and search greedily."""
@@ -82,10 +98,10 @@ class ServicePlan(BusyPlan):
             f"Closed loop of {self.clients} clients, {len(short)} sentences of at most {self.words} words; "
             f"engines: {engines}; rounds: {self.rounds}."
         )
-        tables = [
-            Table("one client", lone, text=one, notes=["Target: at most 2 ms over the engine."]),
-            Table("many clients", busy, text=many, notes=["Target: at most 25 % of CPU outside the engines."]),
-        ]
+        tables = [Table("one client", lone, text=one, notes=["Target: at most 2 ms over the engine."])]
+        for checkout, columns in busy.items():
+            tables.append(Table(f"many clients, {checkout}", rows_of(columns, staged=False), text=many, notes=[TARGET]))
+            tables.append(Table(f"us of CPU per text, {checkout}", rows_of(columns, staged=True)))
         return Report(tables, self.cpus)
 
 
@@ -135,8 +151,7 @@ def ask_all(
 ) -> dict[str, float]:
     """Returns the milliseconds of every client for one sentence; the clock has nanoseconds.
 
-    Raises:
-        BenchmarkError: if a sentence is not translated, or differently than by the bare engine.
+    Raises BenchmarkError if a sentence is not translated, or differently than by the bare engine.
     """
     taken_ms: dict[str, float] = {}
     answers: dict[str, Answer] = {}
@@ -186,13 +201,50 @@ def one_client(plan: ServicePlan, sentences: ServedSentences) -> Columns:
         return measure_lone(clients, sentences.sentences[: plan.sentences], plan.rounds)
 
 
-def many_clients(plan: ServicePlan, sentences: ServedSentences) -> Columns:
-    """Measures a busy server with one engine per CPU; other threads have interfaces, scheduler and tokenizer."""
-    with serving(command_of(plan.bundle, len(set(plan.server_cpus)), plan.slots), plan.server_cpus) as (server,):
-        clients = BusyClients(plan, sentences, replace(server.targets, connections=1), (server,))
+def many_clients(plan: ServicePlan, sentences: ServedSentences) -> Mapping[str, Columns]:
+    """Measures a busy server of each checkout with one engine per CPU; returns the figures of each way by checkout."""
+    ways = {name: (interface, 1) for name, interface in INTERFACES.items()}
+    ways[f"REST, lists of {plan.texts}"] = ("rest", plan.texts)
+    with ExitStack() as stack:
+        clients, limits = {}, {"max_texts": plan.texts, "queue_limit": LISTS_IN_QUEUE * plan.texts}
+        # `python -m` finds the modules of the folder that it runs in.
+        within = {"now": (), **{name: ("env", "-C", str(folder)) for name, folder in plan.checkouts.items()}}
+        for name, prefix in within.items():
+            samples = Path(stack.enter_context(TemporaryDirectory())) / "stages"
+            program = ("benchmarks.stages", str(samples), "serve")
+            command = command_of(plan.bundle, len(set(plan.server_cpus)), plan.slots, program, prefix, **limits)
+            (server,) = stack.enter_context(serving(command, plan.server_cpus))
+            clients[name] = BusyClients(plan, sentences, replace(server.targets, connections=1), (server,), samples)
 
-        def keep_busy(name: str) -> Figures:
-            figures = clients.measure_busy(INTERFACES[name])
+        def keep_busy(way: str, name: str) -> Figures:
+            figures = clients[name].measure_busy(*ways[way])
             return {**figures, "CPU outside the engines, %": 100 - figures["CPU in engines, %"]}
 
-        return measure_rounds(INTERFACES, plan.rounds, "service, many clients", keep_busy)
+        found = {way: measure_rounds(within, plan.rounds, f"service, {way}", partial(keep_busy, way)) for way in ways}
+        columns: dict[str, dict[str, list[Figures]]] = {
+            name: {way: rounds[name] for way, rounds in found.items()} for name in within
+        }
+        samples = Path(stack.enter_context(TemporaryDirectory())) / "stages"
+        library = partial(translate_in_process, plan, sentences, samples)
+        columns["now"] |= measure_rounds(["library, lists"], plan.rounds, "service, library", lambda _: library())
+    return columns
+
+
+def translate_in_process(plan: ServicePlan, sentences: ServedSentences, samples: Path) -> Figures:
+    """Returns the figures of the library in a process of its own, on the CPUs of the servers."""
+    texts = [sentence.text for sentence in islice(cycle(sentences.sentences), LISTS_IN_LIBRARY * plan.texts)]
+    arguments = [samples, plan.bundle, plan.slots, plan.seconds, sentences.direction.source, sentences.direction.target]
+    command = [sys.executable, "-m", "benchmarks.in_process", *map(str, arguments)]
+    with running_on(plan.server_cpus):
+        given = json.dumps(texts)
+        done = subprocess.run(command, input=given, text=True, stdout=subprocess.PIPE, check=True)  # noqa: S603 - ours
+    figures: Figures = json.loads(done.stdout)
+    return figures
+
+
+def rows_of(columns: Columns, *, staged: bool) -> Columns:
+    """Returns the figures of the stages, or all others."""
+    return {
+        way: [{row: figure for row, figure in figures.items() if (row in STAGE_ROWS) == staged} for figures in rounds]
+        for way, rounds in columns.items()
+    }

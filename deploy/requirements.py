@@ -10,13 +10,7 @@ from pathlib import Path
 
 
 def list_requirements(pyproject: str, extras: list[str]) -> list[str]:
-    """Returns the requirements of the base install and of the extras, in order and without repetitions.
-
-    `pyproject` is the content of pyproject.toml.
-
-    Raises:
-        KeyError: if an extra is unknown.
-    """
+    """Returns the requirements of pyproject.toml and its extras, each once; raises KeyError for an unknown extra."""
     project = tomllib.loads(pyproject)["project"]
     groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
     return list(dict.fromkeys(requirement for group in groups for requirement in group))

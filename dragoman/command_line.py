@@ -3,62 +3,25 @@
 import os
 import signal
 import sys
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import version
 from inspect import getdoc
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsError
+from dragoman.serve.commands.errors import suggest
 
-from dragoman.model.errors import describe_os_error
-from dragoman.serve.commands.errors import explain_problem, suggest, suggest_options
-from dragoman.serve.commands.help import HelpFormatter, arrange_help
+if TYPE_CHECKING:
+    from pydantic_settings import BaseSettings
 
+# The place and the summary of each command, by its name.
 COMMANDS = {
-    "corpus": (".model.demo.corpus:CorpusCommand", "write the demo corpus, English-German sentence pairs"),
-    "corpus included": (
-        ".model.data.sources.command:IncludedCorpusCommand",
-        "write the text of the included model, from packages of free programs",
-    ),
-    "data": (".model.data.report:DataCommand", "describe parallel text and what cleaning removes"),
-    "train": (".export.train_command:TrainFromBundleCommand", "train a Transformer on parallel text"),
-    "plan": (".model.training.plan:PlanCommand", "train variants of a recipe with several seeds; print a table"),
-    "consensus": (
-        ".model.consensus:ConsensusCommand",
-        "keep the translation of each line that is most like the others",
-    ),
-    "export": (".export.command:ExportCommand", "export a trained model to a bundle for serving"),
-    "inspect": (".export.inspect.command:InspectCommand", "show the graphs, decoder step and memory of a bundle"),
-    "verify": (".export.verify.command:VerifyCommand", "compare a bundle with its PyTorch model"),
-    "pull": (".hub.commands:PullCommand", "download models by name and convert them"),
-    "models": (".hub.commands:ModelsCommand", "list installed models, or those of the catalog"),
-    "remove": (".hub.commands:RemoveCommand", "remove installed models"),
-    "serve": (".hub.serve_command:ServeModelsCommand", "serve models, by name or bundle, over gRPC and REST"),
-    "keys create": (".serve.commands.keys:CreateKeyCommand", "create an API key with limits"),
-    "keys list": (".serve.commands.keys:ListKeysCommand", "list the API keys"),
-    "keys show": (".serve.commands.keys:ShowKeyCommand", "show an API key without its secret"),
-    "keys change": (".serve.commands.keys:ChangeKeyCommand", "change limits of an API key"),
-    "keys revoke": (".serve.commands.keys:RevokeKeyCommand", "revoke an API key"),
-    "keys usage": (".serve.commands.keys:KeyUsageCommand", "show the used characters of an API key"),
-    "glossaries create": (".serve.commands.glossaries:CreateGlossaryCommand", "store a glossary from a file of terms"),
-    "glossaries list": (".serve.commands.glossaries:ListGlossariesCommand", "list the stored glossaries"),
-    "glossaries show": (".serve.commands.glossaries:ShowGlossaryCommand", "show a glossary or its entries"),
-    "glossaries delete": (".serve.commands.glossaries:DeleteGlossaryCommand", "delete a glossary"),
-    "suggestions": (".serve.commands.suggestions:SuggestionsCommand", "print the translations that clients suggested"),
-    "demo": (".serve.commands.demo:DemoCommand", "serve a bundle and translate a few sentences"),
-    "translate": (".hub.translate_command:TranslateByNameCommand", "translate files, or standard input line by line"),
-    "align": (".export.align:AlignCommand", "link words by attention; measure the alignment error rate"),
-    "evaluate": (".export.evaluate.command:EvaluateCommand", "measure translation quality: BLEU, chrF, significance"),
-    "attention": ("examples.attention.command:AttentionCommand", "compare kinds of attention: maps, costs, quality"),
-    "bench": ("benchmarks.command:BenchCommand", "compare speed with other systems, one question at a time"),
-    "load": (".loadtest.command:LoadCommand", "measure latency and capacity of a server under load"),
-    "load self-test": (".loadtest.self_test:SelfTestCommand", "verify the load generator with a stalled server"),
-    "load chaos": (".loadtest.reliability.chaos:ChaosCommand", "kill and stall server and clients under load"),
-    "load report": (".loadtest.command:LoadReportCommand", "compare load results on one HTML page"),
-    "load soak": (".loadtest.reliability.soak:SoakCommand", "load a server for hours and reconcile the counts"),
+    name: (place, summary)
+    for name, place, summary in (
+        line.split("\t") for line in Path(__file__).with_name("commands.tsv").read_text("utf-8").splitlines()
+    )
 }
 # The title of the group of commands that begins with each of these.
 GROUPS = {
@@ -194,43 +157,15 @@ def run(name: str, arguments: list[str]) -> None:
         SystemExit: with status 2 if an argument is invalid, 1 if a library is missing or a file cannot be read or
             written; standard error names it.
     """
-    try:
-        with _missing_library_explained(name):
-            _run(name, load_command(name), arguments)
-        if sys.stdout is not None:  # a process without standard streams has none
-            sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise SystemExit(f"dragoman {name}: {describe_os_error(error)}") from error
+    from dragoman.serve.commands.run import quick_imports, run_command  # noqa: PLC0415 - the list of commands needs no parser
+
+    with _missing_library_explained(name):
+        with quick_imports():
+            command = load_command(name)
+        run_command(name, command, arguments, [f"{name} {word}" for word in _subcommands(name)])
 
 
-def _run(name: str, command: type[BaseSettings], arguments: list[str]) -> None:
-    parser: CliSettingsSource[ArgumentParser] = CliSettingsSource(
-        command,
-        cli_prog_name=f"dragoman {name}",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-        formatter_class=HelpFormatter,
-    )
-    arrange_help(parser.root_parser, command)
-    suggest_options(parser.root_parser, arguments, [f"{name} {word}" for word in _subcommands(name)])
-    env_prefix = command.model_config.get("env_prefix", "")
-    try:
-        CliApp.run(command, cli_args=arguments, cli_settings_source=parser)
-    except ValidationError as error:
-        for problem in error.errors():
-            explained = explain_problem(parser.root_parser, dict(problem), arguments, env_prefix)
-            print(f"dragoman {name}: {explained}", file=sys.stderr)
-        raise SystemExit(2) from error
-    except SettingsError as error:  # a list or mapping in the environment is not JSON
-        print(f"dragoman {name}: {error}, expected JSON", file=sys.stderr)
-        raise SystemExit(2) from error
-
-
-def load_command(name: str) -> type[BaseSettings]:
+def load_command(name: str) -> "type[BaseSettings]":
     """Imports the class of a subcommand."""
     module, _, attribute = COMMANDS[name][0].partition(":")
     command: type[BaseSettings] = getattr(import_module(module, __package__), attribute)

@@ -10,11 +10,10 @@ from dragoman.export.origin import read_origin
 from dragoman.export.source_model import find_direction
 from dragoman.model.alignment.links import AlignmentQuality, ReferenceLinks, alignment_quality, format_links
 from dragoman.model.attention_alignment import AlignedModel, BothWays, Head
-from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus, read_lines, read_links
-from dragoman.model.errors import RunError
-from dragoman.model.output_file import check_output
+from dragoman.model.data.corpus import Corpus, read_corpus, read_lines, read_links
+from dragoman.model.output_file import check_output, write_output
 from dragoman.model.text_table import format_table
-from dragoman.model.tokenizer.tokenizer import Tokenizer, TokenizerError
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 
 BEST_HEADS = 10
 # Pairs on which the head of --both-ways is chosen.
@@ -51,16 +50,12 @@ class AlignCommand(BaseSettings):
             raise SystemExit("dragoman align: head: expected LAYER:HEAD, or --reference or --both-ways to choose one")
         if self.output is None and self.reference is None:
             raise SystemExit("dragoman align: expected --output for links or --reference to measure them")
-        if self.output is not None:
-            check_output("align", "output", self.output)
-        try:
-            exportable, _ = read_origin(self.run)
-            corpus = read_corpus(self.data, self.split, self.multi30k_folder)
-            directions = [corpus.languages, corpus.languages[::-1]] if self.both_ways else [corpus.languages]
-            prefixes = [find_direction(exportable, direction).source_prefix for direction in directions]
-            references = None if self.reference is None else _read_references(self.reference, corpus)
-        except (CorpusError, RunError, TokenizerError) as error:
-            raise SystemExit(f"dragoman align: {error}") from error
+        check_output("align", "output", self.output)
+        exportable, _ = read_origin(self.run)
+        corpus = read_corpus(self.data, self.split, self.multi30k_folder)
+        directions = [corpus.languages, corpus.languages[::-1]] if self.both_ways else [corpus.languages]
+        prefixes = [find_direction(exportable, direction).source_prefix for direction in directions]
+        references = None if self.reference is None else _read_references(self.reference, corpus)
         if not isinstance(exportable.tokenizer, Tokenizer):
             raise SystemExit(f"dragoman align: {self.run}: tokenizer: imported, expected that of a training run")
         models = [AlignedModel(exportable.network, exportable.tokenizer, prefix) for prefix in prefixes]
@@ -82,10 +77,7 @@ class AlignCommand(BaseSettings):
 
     def _write(self, path: Path, aligned: AlignedModel | BothWays, corpus: Corpus, head: Head) -> None:
         (links,) = aligned.links(corpus, [head])
-        try:
-            path.write_text("".join(f"{format_links(link)}\n" for link in links), encoding="utf-8")
-        except OSError as error:
-            raise SystemExit(f"dragoman align: {path}: {error.strerror}, expected a writable file") from error
+        write_output(path, "".join(f"{format_links(link)}\n" for link in links))
         print(
             f"{path}: {sum(map(len, links)):,} links of {len(corpus):,} pairs, head {head}{' shifted' * head.shifted}"
         )

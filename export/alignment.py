@@ -18,11 +18,9 @@ CLEARLY_BETTER = 1.1
 
 
 class HeadQuality(NamedTuple):
-    """How well a head aligns.
+    """How well a head aligns: the share of source tokens with the largest weight of a target token, and mean entropy.
 
-    Attributes:
-        coverage: share of source tokens with the largest weight of at least one target token.
-        entropy: mean entropy of a row, divided by that of equal weights: 0 for one source token, 1 for all alike.
+    The entropy of a row is divided by that of equal weights: 0 for one source token, 1 for all alike.
     """
 
     coverage: float

@@ -38,13 +38,7 @@ class Sentence(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The translation of a sentence.
-
-    Attributes:
-        target_ids: without EOS.
-        score: sum of natural log-probabilities, including EOS; NaN: no translation.
-        token_scores: the log-probabilities per token; empty if not recorded.
-    """
+    """A translation without EOS; `score` is a sum of natural log-probabilities with EOS, NaN: no translation."""
 
     target_ids: tuple[int, ...]
     score: float

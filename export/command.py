@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,14 +19,14 @@ from dragoman.export.imports.marian_files import import_marian_files
 from dragoman.export.imports.marian_folder import is_marian_folder
 from dragoman.export.make_bundle import MIN_GAP, MIN_GOLDEN_GAP, BundleOptions, write_bundle
 from dragoman.export.origin import read_origin
+from dragoman.export.shortlist import make_shortlist
 from dragoman.export.source_model import Exportable
 from dragoman.model.config import Direction
-from dragoman.model.data.corpus import CorpusError, Specifications, read_lines
-from dragoman.model.errors import RunError
+from dragoman.model.data.corpus import Specifications, read_corpora, read_lines
+from dragoman.model.errors import UserError
 from dragoman.model.samples import Sample
-from dragoman.model.tokenizer.tokenizer import TokenizerError
-from dragoman.serve.bundle.bundle import BundleError
 from dragoman.serve.bundle.manifest import (
+    MAX_BEAM_SIZE,
     MAX_TOKENS,
     MODEL_NAMES,
     AttentionHead,
@@ -66,10 +67,16 @@ class ExportCommand(BaseSettings):
     license: Description = Field(
         "", description="terms of the weights, as an SPDX expression; if omitted, the bundle's"
     )
+    beam_size: int | None = Field(
+        None, ge=1, le=MAX_BEAM_SIZE, description="beam of requests that choose none; if omitted, the bundle's, or 1"
+    )
     variant: GraphVariant = Field("cpu", description="processor: cpu, or cuda for NVIDIA GPUs")
     precision: Precision = Field("fp32", description="number type; int8 is faster and less exact; fp16 for cuda")
     align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = Field(
         (), description="cross-attention heads, LAYER:HEAD from 0, of the aligned decoder"
+    )
+    shortlist: Specifications = Field(
+        (), description="sentence pairs for a shortlist, as for `dragoman evaluate`; if omitted, the source's"
     )
     quality: Specifications = Field(
         (), description="test data as for `dragoman evaluate`; scores the bundle and its source"
@@ -107,16 +114,21 @@ class ExportCommand(BaseSettings):
             raise SystemExit(f"dragoman export: {ignored[0].replace('_', '-')}: {problem}")
         try:
             exportable, samples = self._read(origin, path)
+            exportable = self._with_shortlist(exportable)
             options = BundleOptions(
-                name, self.variant, self.precision, tuple(map(_read_head, self.align)), self.description, self.license
+                name,
+                self.variant,
+                self.precision,
+                tuple(map(_read_head, self.align)),
+                self.description,
+                self.license,
+                self.beam_size,
             )
             bundle = write_bundle(exportable, samples, self.out, options)
-        except UnsupportedGraphError as error:
-            raise SystemExit(f"dragoman export: {error}") from error
-        except (BundleError, CorpusError, ImportedModelError, RunError, TokenizerError) as error:
-            raise SystemExit(f"dragoman export: {origin.replace('_', '-')}: {error}") from error
-        except OSError as error:
-            raise SystemExit(f"dragoman export: {error.filename or self.out}: {error.strerror or error}") from error
+        except UnsupportedGraphError:
+            raise
+        except UserError as error:
+            raise UserError(f"{origin.replace('_', '-')}: {error}") from error
         size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
         print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
         gap, clear = bundle.manifest.provenance.scores[MIN_GAP], MIN_GOLDEN_GAP[self.precision]
@@ -129,6 +141,11 @@ class ExportCommand(BaseSettings):
         if self.quality:
             baseline = None if self.run is None else str(self.run)
             EvaluateCommand(system=str(self.out), baseline=baseline, data=self.quality).cli_cmd()
+
+    def _with_shortlist(self, exportable: Exportable) -> Exportable:
+        if not self.shortlist:
+            return exportable
+        return replace(exportable, shortlist=make_shortlist(exportable, read_corpora(self.shortlist)))
 
     def _read(self, origin: str, path: Path) -> tuple[Exportable, list[Sample]]:
         """Returns the model and the texts for its golden sentences."""

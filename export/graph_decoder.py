@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragoman.export.answer import Answer
-from dragoman.serve.engine.prefill import pad
+from dragoman.serve.engine.running import pad
 from dragoman.serve.runtime.model import NO_ROWS, Scores
 from dragoman.serve.runtime.placement import ModelSessions
 
@@ -73,10 +73,7 @@ class GraphDecoder:
         start: tuple[int, ...] = (),
         advance: Callable[[int], object] = lambda _: None,
     ) -> list[Lead]:
-        """Returns greedy translations with their leads.
-
-        The tokens of `start` precede every translation and are no part of it; the limit counts them.
-        """
+        """Returns greedy translations with their leads; `start` tokens precede each one and count in its limit."""
         found = []
         for first in range(0, len(sources), self._rows):
             batch = sources[first : first + self._rows]

@@ -25,18 +25,9 @@ from dragoman.model.errors import RunError
 from dragoman.model.samples import Sample
 from dragoman.model.versions import installed_versions
 from dragoman.model.weights import TransformerWeights
-from dragoman.serve.bundle.bundle import Bundle, file_hashes, write_golden, write_manifest
+from dragoman.serve.bundle import manifest
+from dragoman.serve.bundle.bundle import SHORTLIST_FILE, Bundle, file_hashes, write_golden, write_manifest
 from dragoman.serve.bundle.directions import directions_of
-from dragoman.serve.bundle.manifest import (
-    AttentionHead,
-    BundleDirection,
-    Confidence,
-    GoldenSentence,
-    GraphVariant,
-    Manifest,
-    Precision,
-    Provenance,
-)
 from dragoman.serve.bundle.tokenizer import write_tokenizer
 from dragoman.serve.bundle.tokenizer_spec import TokenizerSpec
 from dragoman.serve.host.system import available_cpus
@@ -47,7 +38,7 @@ if TYPE_CHECKING:
 # Smallest lead of the best logit in a golden sentence. A near tie tests nothing: another CPU, or the fallback of an
 # operator, may round differently. In 8 bits a last bit can move an activation to the next level, and fp16 is a thousand
 # times coarser than the fp32 that produces the golden sentences.
-MIN_GOLDEN_GAP: dict[Precision, float] = {"fp32": 1e-3, "int8": 0.2, "fp16": 0.1}
+MIN_GOLDEN_GAP: dict[manifest.Precision, float] = {"fp32": 1e-3, "int8": 0.2, "fp16": 0.1}
 # With fewer clear sentences of a direction, those with the largest leads are golden.
 MIN_GOLDEN = 4
 # Measurements in the manifest.
@@ -64,28 +55,29 @@ LIBRARIES = ("dragoman", "onnx", "onnxruntime", "onnxruntime-gpu", "sentencepiec
 class BundleOptions:
     """Options of a bundle; without alignment heads it has no aligned decoder.
 
-    Without a description or a license it has that of its source.
+    Without a description, a license or the beam of requests that choose none it has that of its source.
     """
 
     name: str
-    variant: GraphVariant = "cpu"
-    precision: Precision = "fp32"
-    alignment_heads: tuple[AttentionHead, ...] = ()
+    variant: manifest.GraphVariant = "cpu"
+    precision: manifest.Precision = "fp32"
+    alignment_heads: tuple[manifest.AttentionHead, ...] = ()
     description: str = ""
     license: str = ""
+    beam_size: int | None = None
 
 
 def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, options: BundleOptions) -> Bundle:
-    """Writes a bundle atomically: the folder `out` appears complete or not at all.
-
-    Raises:
-        RunError: if a direction has no golden sentence, which a server needs to verify it, or weights are damaged.
-    """
+    """Writes a bundle that appears complete or not at all; raises RunError if a direction has no golden sentence."""
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
     try:
+        if exportable.shortlist is not None:
+            exportable.shortlist.write(workshop / SHORTLIST_FILE)
         write = _write_import if isinstance(exportable.model, TransformerWeights) else _write_run
         contents, candidates = write(exportable, samples, workshop, options)
+        for name, content in exportable.files.items():
+            (workshop / name).write_bytes(content)
         _seal(workshop, contents, choose_golden(candidates, MIN_GOLDEN_GAP[options.precision]))
         workshop.chmod(0o755)
         workshop.rename(out)
@@ -95,34 +87,19 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
 
 
 class Candidate(NamedTuple):
-    """A sentence that may become golden.
+    """A sentence that may become golden; `gap` is the smallest lead of the best logit at any step."""
 
-    Attributes:
-        gap: smallest lead of the best logit at any step of its translation.
-    """
-
-    sentence: GoldenSentence
+    sentence: manifest.GoldenSentence
     gap: float
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """Source and target language."""
-        return self.sentence.source_language, self.sentence.target_language
 
 
 def reproduced(bundle: Bundle) -> list[Candidate]:
-    """Returns the golden sentences that a bundle translates like the trained model, with the bundle's leads.
-
-    Raises:
-        RunError: if a direction has none left.
-    """
+    """Returns the golden sentences that the bundle translates alike; raises RunError if a direction has none left."""
     directions = directions_of(bundle.manifest)
     decoder = _decoder(bundle)
     kept = []
-    for languages in dict.fromkeys((sentence.source_language, sentence.target_language) for sentence in bundle.golden):
-        own = [
-            sentence for sentence in bundle.golden if (sentence.source_language, sentence.target_language) == languages
-        ]
+    for languages in dict.fromkeys(sentence.languages for sentence in bundle.golden):
+        own = [sentence for sentence in bundle.golden if sentence.languages == languages]
         direction = directions.find(*languages)
         found = decoder.leads([entry.source_ids for entry in own], () if direction is None else direction.start)
         kept += [
@@ -135,7 +112,6 @@ def reproduced(bundle: Bundle) -> list[Candidate]:
 
 
 def _decoder(bundle: Bundle) -> "GraphDecoder":
-    """Opens the graphs of a bundle on the CPU."""
     from dragoman.export.graph_decoder import GraphDecoder  # noqa: PLC0415 - an fp32 export of a run needs no ONNX Runtime
     from dragoman.serve.runtime.placement import open_sessions  # noqa: PLC0415
 
@@ -146,7 +122,7 @@ def _check_kept(bundle: Bundle, kept: Sequence[Candidate]) -> None:
     """Raises RunError if a direction has no golden sentence left."""
     # A multilingual model has golden sentences of a few directions only.
     for direction in bundle.manifest.directions:
-        if not any(candidate.languages == (direction.source, direction.target) for candidate in kept):
+        if not any(candidate.sentence.languages == (direction.source, direction.target) for candidate in kept):
             raise _lost(bundle, f"{direction.source}-{direction.target}")
     if not kept:
         raise _lost(bundle, "")
@@ -160,8 +136,8 @@ def _lost(bundle: Bundle, direction: str) -> RunError:
 def choose_golden(candidates: Sequence[Candidate], smallest_gap: float) -> list[Candidate]:
     """Returns the candidates with clear leads, or the `MIN_GOLDEN` clearest ones of a direction that has fewer."""
     chosen = []
-    for languages in dict.fromkeys(candidate.languages for candidate in candidates):
-        own = [candidate for candidate in candidates if candidate.languages == languages]
+    for languages in dict.fromkeys(candidate.sentence.languages for candidate in candidates):
+        own = [candidate for candidate in candidates if candidate.sentence.languages == languages]
         clearest = sorted((candidate.gap for candidate in own), reverse=True)[:MIN_GOLDEN]
         chosen += [candidate for candidate in own if candidate.gap >= min(smallest_gap, clearest[-1])]
     return chosen
@@ -176,7 +152,7 @@ class _Contents:
     graphs: ExportedGraphs
     tokenizer: TokenizerSpec
     alignment: dict[str, float]
-    confidence: Confidence | None
+    confidence: manifest.Confidence | None
 
 
 _Written = tuple[_Contents, Sequence[Candidate]]
@@ -193,7 +169,14 @@ def _write_run(exportable: Exportable, samples: Sequence[Sample], folder: Path, 
     contents = _Contents(
         exportable,
         options,
-        export_model(exportable.model, options.variant, options.precision, options.alignment_heads, folder),
+        export_model(
+            exportable.model,
+            options.variant,
+            options.precision,
+            options.alignment_heads,
+            folder,
+            shortlists=exportable.shortlist is not None,
+        ),
         write_tokenizer(exportable.tokenizer, folder),
         {},
         confidence_of([translation.log_probability for translation in translations]),
@@ -222,7 +205,8 @@ def _write_native(exportable: Exportable, samples: Sequence[Sample], folder: Pat
     The graphs compute alignments only for requests that ask for them, so the heads cost nothing.
     """
     native = NativeExport(exportable.weights, options.precision, folder)
-    graphs = native.write(options.alignment_heads)
+    shortlists = exportable.shortlist is not None
+    graphs = native.write(options.alignment_heads, shortlists=shortlists)
     contents = _Contents(exportable, options, graphs, write_tokenizer(exportable.tokenizer, folder), {}, None)
     bundle = Bundle(folder, _manifest(folder, contents, {}), ())
     pairs, translations = _translate(bundle, exportable, samples)
@@ -236,7 +220,7 @@ def _write_native(exportable: Exportable, samples: Sequence[Sample], folder: Pat
     heads, quality = measure.choose(exportable.alignment_heads)
     alignment = {"alignment_coverage": quality.coverage, "alignment_entropy": quality.entropy}
     options = replace(options, alignment_heads=heads)
-    graphs = native.write(heads)
+    graphs = native.write(heads, shortlists=shortlists)
     return replace(contents, options=options, graphs=graphs, alignment=alignment, confidence=confidence), kept
 
 
@@ -273,7 +257,7 @@ class Translated(NamedTuple):
     log_probability: float
 
 
-def translated(exportable: Exportable, direction: BundleDirection, texts: Sequence[str]) -> list[Translated]:
+def translated(exportable: Exportable, direction: manifest.BundleDirection, texts: Sequence[str]) -> list[Translated]:
     """Translates texts with the model of a run, without those that are too long; raises RunError if no text is left."""
     from dragoman.model.search import generate_greedy  # noqa: PLC0415 - imports have no PyTorch
 
@@ -289,7 +273,7 @@ def translated(exportable: Exportable, direction: BundleDirection, texts: Sequen
 
 
 def _fitting(
-    exportable: Exportable, direction: BundleDirection, texts: Sequence[str]
+    exportable: Exportable, direction: manifest.BundleDirection, texts: Sequence[str]
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Returns the texts that fit the limit of the model, with their token ids; raises RunError if there is none."""
     if not texts:
@@ -303,10 +287,13 @@ def _fitting(
 
 
 def _golden(
-    exportable: Exportable, direction: BundleDirection, source: tuple[str, tuple[int, ...]], target_ids: tuple[int, ...]
-) -> GoldenSentence:
+    exportable: Exportable,
+    direction: manifest.BundleDirection,
+    source: tuple[str, tuple[int, ...]],
+    target_ids: tuple[int, ...],
+) -> manifest.GoldenSentence:
     text, source_ids = source
-    return GoldenSentence(
+    return manifest.GoldenSentence(
         source_language=direction.source,
         target_language=direction.target,
         source=text,
@@ -316,16 +303,16 @@ def _golden(
     )
 
 
-def confidence_of(log_probabilities: Sequence[float]) -> Confidence | None:
+def confidence_of(log_probabilities: Sequence[float]) -> manifest.Confidence | None:
     """Returns mean and standard deviation, None for one sentence; raises RunError if a probability is not finite."""
     if not all(isfinite(probability) for probability in log_probabilities):
         raise RunError("a golden sentence gets a log-probability that is not finite: the weights are damaged")
     if len(log_probabilities) == 1:
         return None
-    return Confidence(mean=min(0.0, fmean(log_probabilities)), deviation=stdev(log_probabilities))
+    return manifest.Confidence(mean=min(0.0, fmean(log_probabilities)), deviation=stdev(log_probabilities))
 
 
-def _golden_directions(exportable: Exportable, samples: Sequence[Sample]) -> Sequence[BundleDirection]:
+def _golden_directions(exportable: Exportable, samples: Sequence[Sample]) -> Sequence[manifest.BundleDirection]:
     """Returns all directions, or those of the samples if the model is multilingual."""
     if exportable.multilingual is None:
         return exportable.directions
@@ -334,15 +321,15 @@ def _golden_directions(exportable: Exportable, samples: Sequence[Sample]) -> Seq
     return list(dict.fromkeys(result for result in found if result is not None))
 
 
-def _texts_of(direction: BundleDirection, samples: Sequence[Sample]) -> list[str]:
+def _texts_of(direction: manifest.BundleDirection, samples: Sequence[Sample]) -> list[str]:
     languages = direction.source, direction.target
     return [sample.text for sample in samples if (sample.direction.source, sample.direction.target) == languages]
 
 
-def _manifest(folder: Path, contents: _Contents, scores: dict[str, float]) -> Manifest:
+def _manifest(folder: Path, contents: _Contents, scores: dict[str, float]) -> manifest.Manifest:
     exportable, graphs, options = contents.exportable, contents.graphs, contents.options
-    model = exportable.model
-    return Manifest(
+    model, shortlist = exportable.model, exportable.shortlist
+    return manifest.Manifest(
         name=options.name,
         description=options.description or exportable.description,
         license=options.license or exportable.license,
@@ -350,6 +337,8 @@ def _manifest(folder: Path, contents: _Contents, scores: dict[str, float]) -> Ma
         directions=exportable.directions,
         multilingual=exportable.multilingual,
         confidence=contents.confidence,
+        beam_size=options.beam_size or exportable.beam_size,
+        shortlist=shortlist and manifest.ShortlistSpec(frequent=shortlist.frequent, best=shortlist.best),
         source_suffix=exportable.source_suffix,
         tokenizer=contents.tokenizer,
         cache=graphs.cache,
@@ -368,7 +357,7 @@ def _manifest(folder: Path, contents: _Contents, scores: dict[str, float]) -> Ma
         decoder=graphs.decoder,
         shared_weights=graphs.shared_weights,
         files=dict(file_hashes(folder)),
-        provenance=Provenance(
+        provenance=manifest.Provenance(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             versions=installed_versions(LIBRARIES),
             training=exportable.training,

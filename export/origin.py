@@ -27,12 +27,7 @@ from dragoman.serve.bundle.tokenizer import load_tokenizer
 
 
 def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
-    """Returns the model of a bundle, and the texts of its golden sentences.
-
-    Raises:
-        RunError: if the folder is no bundle, or its graphs lack parameters of a trained Transformer.
-        TokenizerError: if the tokenizer cannot be loaded.
-    """
+    """Returns the model and golden texts of a bundle; raises RunError or TokenizerError if they cannot be loaded."""
     with _opened(path) as bundle:
         manifest, trained = bundle.manifest, _read_trained(bundle)
         exportable = Exportable(
@@ -45,6 +40,8 @@ def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
             steps=trained.steps,
             description=manifest.description,
             license=manifest.license,
+            beam_size=manifest.beam_size,
+            shortlist=bundle.shortlist(),
         )
         return exportable, _samples(bundle)
 
@@ -105,23 +102,14 @@ def _read_transformer(bundle: Bundle, config: TransformerConfig) -> Transformer:
 
 
 def read_parameters(bundle: Bundle, d_model: int) -> Iterator[tuple[str, Tensor]]:
-    """Yields the weights of both native graphs as float32, with parameter names of `Transformer` where they match.
-
-    They may have more rows and columns.
-    """
+    """Yields the weights of both graphs as float32, named as in `Transformer`, some with more rows and columns."""
     for path in (bundle.encoder_path, bundle.decoder_path):
         for name, array in float_parameters(read_native(path), d_model):
             yield name, torch.from_numpy(array.copy())
 
 
 def read_origin(path: Path) -> tuple[Exportable, list[Sample]]:
-    """Returns the model of a training run or bundle, and texts for its golden sentences.
-
-    Raises:
-        RunError: if the folder is neither, or the model cannot be loaded.
-        CorpusError: if the samples of a run cannot be read.
-        TokenizerError: if the tokenizer cannot be loaded or lacks a token.
-    """
+    """Returns model and texts of a run or bundle; raises RunError, CorpusError or TokenizerError if damaged."""
     if (path / MANIFEST_FILE).is_file():
         return read_bundle(path)
     run = RunFolder(path)

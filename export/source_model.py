@@ -1,6 +1,7 @@
 """The source of a bundle: a trained or imported model with its tokenizer."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from dragoman.model.data.corpus import CorpusError
@@ -11,6 +12,7 @@ from dragoman.model.tokenizer.word_tokenizer import WordTokenizer
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.directions import HasDirections, directions_of
 from dragoman.serve.bundle.manifest import AttentionHead, BundleDirection, Multilingual
+from dragoman.serve.bundle.shortlist import Shortlist
 
 if TYPE_CHECKING:
     from dragoman.model.network.translation_model import TranslationModel
@@ -28,8 +30,9 @@ class Exportable:
 
     Either it has directions, or it is multilingual. Every source ends with `source_suffix`; `unk_id` stands for unknown
     pieces. `training` is the configuration of the training or import. `steps` is the number of optimizer steps, 0 if
-    unknown. `alignment_heads` are those that an imported file names. `description` and `license` are those of an
-    exported bundle.
+    unknown. `alignment_heads` are those that an imported file names. `description`, `license` and `beam_size` are
+    those of an exported bundle. `files` go into the bundle as they are, by name. `shortlist` has an entry for each
+    token of the model.
     """
 
     model: "TranslationModel | TransformerWeights"
@@ -43,14 +46,13 @@ class Exportable:
     alignment_heads: tuple[AttentionHead, ...] = ()
     description: str = ""
     license: str = ""
+    beam_size: int = 1
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    shortlist: Shortlist | None = None
 
     @classmethod
     def of_run(cls, trained: "TrainedModel") -> Self:
-        """Returns a trained model with the source prefixes and suffix of its training.
-
-        Raises:
-            TokenizerError: if a target language has no token in a model of several target languages.
-        """
+        """Returns a trained model with its source tokens; raises TokenizerError if a target language has no token."""
         directions = trained.config.directions
         return cls(
             model=trained.model,

@@ -33,13 +33,7 @@ _ERF = np.frompyfunc(math.erf, 1, 1)
 
 
 class Pair(NamedTuple):
-    """A source and its translation.
-
-    Attributes:
-        source_ids: of the source.
-        start: tokens that precede every translation of the direction.
-        target_ids: of the translation, without EOS.
-    """
+    """A source and its translation without EOS; `start` tokens precede every translation of the direction."""
 
     source_ids: tuple[int, ...]
     start: tuple[int, ...]
@@ -47,10 +41,7 @@ class Pair(NamedTuple):
 
 
 def read_translations(model: TransformerWeights, pairs: Sequence[Pair], watch: Watch) -> list[float]:
-    """Returns by how much the logits of each translation lead at the step where they lead least, EOS included.
-
-    A lead is negative if another token is better. Tokens of `start` need no lead.
-    """
+    """Returns the least lead of the logits of each translation, but not of `start`; negative: another leads."""
     leads: list[float] = []
     with np.errstate(over="ignore"):  # exp of a large negative number in SiLU
         for batch in _batches(pairs):
@@ -209,8 +200,6 @@ _ACTIVATIONS: dict[InnerActivation, Callable[[Floats], Floats]] = {
 
 
 class _Pass:
-    """One pass of some pairs through the model."""
-
     def __init__(self, model: TransformerWeights, pairs: Sequence[Pair], first: int, watch: Watch) -> None:
         """Stores the pairs, of which the first has this number."""
         self._model = model

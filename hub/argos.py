@@ -2,15 +2,15 @@
 
 import os
 import re
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from dragoman.hub.connection import HubAccess, read_answer, read_size
-from dragoman.hub.download import RemoteFile, describe_size, download
+from dragoman.hub.download import RemoteFile
 from dragoman.hub.names import ArgosModel, HubError
+from dragoman.hub.offer import Offer
 
 # The variable and the default of Argos Translate.
 VARIABLE = "ARGOS_PACKAGE_INDEX"
@@ -24,39 +24,20 @@ MAX_NAME_CHARACTERS = 60
 class IndexEntry(BaseModel):
     """A package in the index."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     package_version: str
     from_code: str | None = None
     to_code: str | None = None
-    links: tuple[str, ...] = Field(())
+    links: tuple[str, ...] = ()
 
 
 _INDEX = TypeAdapter(tuple[IndexEntry, ...])
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
-    """A package of the index, which states neither license nor hash."""
+def find_package(reference: ArgosModel) -> Offer:
+    """Returns the newest package of a pair, of which the index states neither license nor hash.
 
-    access: HubAccess
-    file: RemoteFile
-
-    license = None
-
-    @property
-    def origin(self) -> str:
-        """Address of the package."""
-        return self.file.url
-
-    def fetch(self, folder: Path) -> None:
-        """Downloads the package; raises HubError if that fails."""
-        print(f"{self.access.model}: downloads {describe_size([self.file])} from {self.origin}", flush=True)
-        download(self.access, [self.file], folder)
-
-
-def find_package(reference: ArgosModel) -> Package:
-    """Returns the newest package for a pair of languages; raises HubError if there is none, OfflineError if offline."""
+    Raises HubError if there is none, OfflineError if offline.
+    """
     access = HubAccess(str(reference), f"the network and {VARIABLE}")
     address = f"{os.environ.get(VARIABLE) or INDEX}/index.json"
     found = [
@@ -72,7 +53,7 @@ def find_package(reference: ArgosModel) -> Package:
     if not name.endswith(SUFFIX) or len(name) > MAX_NAME_CHARACTERS:
         problem = f"expected a file with the suffix {SUFFIX} and at most {MAX_NAME_CHARACTERS} characters"
         raise HubError(f"{reference}: {links[0]}: {problem}")
-    return Package(access, RemoteFile(name, links[0], read_size(access, links[0])))
+    return Offer(access=access, files=(RemoteFile(name, links[0], read_size(access, links[0])),), origin=links[0])
 
 
 def _is_web(link: str) -> bool:

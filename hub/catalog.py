@@ -1,44 +1,106 @@
-"""The catalog: a default model for each pair of languages, with the facts that are known about it."""
+"""The catalog: which model a pair of languages gets, with the facts that are known about it, and why.
 
+A released model of Firefox Translations comes first: it is small, made for processors, and its registry has
+measurements. The others are OPUS-MT, in a list of this package, then Argos Translate. What is installed stays until it
+is pulled again.
+"""
+
+import json
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from dragoman.hub.connection import OfflineError
+from dragoman.hub.firefox import LICENSE, Registry, describe_choice, read_registry
+from dragoman.hub.names import ArgosModel, FirefoxModel, HubError, HubModel, LanguagePair, RepositoryModel
+from dragoman.hub.store import Installed, Store
 
 CATALOG = Path(__file__).with_name("catalog.json")
+COLUMNS = ("pair", "model", "architecture", "license", "reason", "size", "chrF++", "COMET")
+LISTED = "OPUS-MT: no released one of Firefox"
 
 
-class CatalogModel(BaseModel):
-    """A model of the catalog. An unknown fact is None: the hub states it when the model is pulled.
+class CatalogModel(NamedTuple):
+    """A model of the list: its ISO 639 codes, the name that `dragoman pull` takes, and facts that its page states.
 
-    Attributes:
-        source: ISO 639 code.
-        target: ISO 639 code.
-        model: name, as `dragoman pull` takes it.
-        license: SPDX identifier, in lower case as the hub writes it.
-        download_bytes: size of the files that a pull downloads, to a megabyte.
-        facts: page of the hub on which license and sizes were read.
+    The license is an SPDX identifier as the hub writes it; the size is that of the files that a pull downloads, to a
+    megabyte; `facts` is the page. An unknown fact is None: the hub states it when the model is pulled.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    source: str = Field(pattern=r"^[a-z]{2,3}$")
-    target: str = Field(pattern=r"^[a-z]{2,3}$")
+    source: str
+    target: str
     model: str
     license: str | None = None
     download_bytes: int | None = None
     facts: str | None = None
 
 
-_CATALOG = TypeAdapter(tuple[CatalogModel, ...])
-
-
 @cache
 def read_catalog() -> tuple[CatalogModel, ...]:
-    """Returns the models of the catalog."""
-    return _CATALOG.validate_json(CATALOG.read_bytes())
+    """Returns the models of the list in this package."""
+    return tuple(CatalogModel(**entry) for entry in json.loads(CATALOG.read_bytes()))
 
 
-def find_default(source: str, target: str) -> CatalogModel | None:
-    """Returns the default model of a pair of languages."""
-    return next((entry for entry in read_catalog() if (entry.source, entry.target) == (source, target)), None)
+def list_catalog(registry: Registry | None, language: str | None) -> dict[str, tuple[str, ...]]:
+    """Returns the columns of each pair, or of those with a language; without a registry those of the list.
+
+    Raises HubError if no pair has the language.
+    """
+    rows = {
+        entry[:2]: (entry.model, "", entry.license or "", LISTED, in_megabytes(entry.download_bytes), "", "")
+        for entry in read_catalog()
+    }
+    for pair, records in (registry.pairs() if registry else {}).items():
+        best, reason = records[0], f"Firefox: {describe_choice(*records)}"
+        scores = f"{best.chrf:.1f}" if best.chrf else "", f"{best.comet:.4f}" if best.comet else ""
+        rows[pair] = (
+            str(FirefoxModel(*pair)),
+            best.architecture,
+            LICENSE,
+            reason,
+            in_megabytes(best.size_bytes),
+            *scores,
+        )
+    found = {"-".join(pair): rows[pair] for pair in sorted(rows) if language is None or language in pair}
+    if not found:
+        known = ", ".join(sorted({code for pair in rows for code in pair}))
+        raise HubError(f"{language}: no pair of the catalog has this language, expected one of {known}")
+    return {pair: (pair, *columns) for pair, columns in found.items()}
+
+
+def in_megabytes(size_bytes: int | None) -> str:
+    """Returns a size as a table shows it."""
+    return "" if size_bytes is None else f"{size_bytes / 1e6:,.0f} MB"
+
+
+def find_listed(pair: LanguagePair) -> str | None:
+    """Returns the name of the model that the list has for a pair."""
+    return next((entry.model for entry in read_catalog() if entry[:2] == (pair.source, pair.target)), None)
+
+
+def find_installed(store: Store, reference: HubModel | LanguagePair) -> Installed | None:
+    """Returns what is installed for a name; for a pair the first of the models that the catalog may choose."""
+    names = [str(reference)]
+    if isinstance(reference, LanguagePair):
+        pair = reference.source, reference.target
+        names = [str(FirefoxModel(*pair)), find_listed(reference) or "", str(ArgosModel(*pair))]
+    return next(filter(None, map(store.find, names)), None)
+
+
+def choose(store: Store, pair: LanguagePair) -> tuple[HubModel, str]:
+    """Returns the model of a pair, and why it is that of the list although no registry was read; "" otherwise.
+
+    An installed model of Firefox stays, whatever its registry states now.
+
+    Raises HubError if the registry cannot be read, and the list has no model either; OfflineError if that is why.
+    """
+    languages, listed, problem = (pair.source, pair.target), find_listed(pair), ""
+    firefox = FirefoxModel(*languages)
+    try:
+        if store.find(str(firefox)) or languages in read_registry(store, str(pair)).pairs():
+            return firefox, problem
+    except HubError as error:
+        if listed is None or isinstance(error, OfflineError):
+            raise
+        problem = f"{error}: {listed} is used instead"
+    return RepositoryModel(listed) if listed else ArgosModel(*languages), problem

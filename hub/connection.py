@@ -25,12 +25,14 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from dragoman.hub.names import HubError
+from dragoman.hub.progress import report
 from dragoman.model.errors import first_problem
 
 if TYPE_CHECKING:
@@ -55,16 +57,15 @@ REFUSED = (401, 403)
 NO_HEAD = (405, 501)
 # More is no time of waiting but an error of the hub.
 MAX_RETRY_AFTER_SECONDS = 1e9
+# Between two calls that show the progress.
+SHOW_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class HubAccess:
-    """How requests and messages name a hub.
+    """How requests and messages name a hub: the model, what a user checks without an answer, and headers.
 
-    Attributes:
-        model: name of the model in messages.
-        settings: what a user checks if the hub does not answer, as in "the network and HF_ENDPOINT".
-        headers: of every request; a redirect to another host loses the authorization.
+    A redirect to another host loses the authorization of the headers.
     """
 
     model: str
@@ -77,13 +78,7 @@ class OfflineError(HubError):
 
 
 class StatusError(HubError):
-    """A hub rejects a request for good.
-
-    Attributes:
-        status: of HTTP.
-        address: of the request.
-        code: of the header X-Error-Code; empty if there is none.
-    """
+    """A hub rejects a request for good, with a status of HTTP and a `code` of the header X-Error-Code, or empty."""
 
     def __init__(self, access: HubAccess, status: int, address: str, code: str) -> None:
         refused = "it refuses access, set or correct the token, and check the rights of its account"
@@ -115,22 +110,45 @@ class TemporaryError(HubError):
         super().__init__(f"{self.problem}: {advice}")
 
 
+class NoConnectionError(TemporaryError):
+    """The address of a hub cannot be reached from this machine, as without a network; `reason` has the address."""
+
+    def __init__(self, access: HubAccess, reason: str) -> None:
+        super().__init__(access, f"no connection: {reason}", is_silence=True)
+        self.reason = reason
+
+
 def read_answer(access: HubAccess, url: str, adapter: TypeAdapter[T]) -> T:
     """Returns the content of an index or of an answer of an API.
 
-    Raises:
-        HubError: if the hub does not answer, or with something else; StatusError if it rejects the request;
-            OfflineError if HF_HUB_OFFLINE is set.
+    Raises HubError without a usable answer, StatusError if it is a rejection, OfflineError if HF_HUB_OFFLINE is set.
     """
 
     async def read(client: "httpx.AsyncClient") -> bytes:
-        return await with_retries(access, lambda: _read_whole(access, client, url))
+        return (await with_retries(access, lambda: _read_whole(access, client, url, MAX_ANSWER_SECONDS, {})))[0]
 
     try:
         return adapter.validate_json(in_session(access, read))
     except ValidationError as error:
         problem = f"expected JSON as of a hub: {first_problem(error)}"
         raise HubError(f"{access.model}: {url}: {problem}: check {access.settings}") from error
+
+
+def read_changed(access: HubAccess, url: str, kept: tuple[str, bytes], seconds: float) -> tuple[str, bytes]:
+    """Returns ETag and content of an index, or those that are kept if it did not change; as `read_answer`, but once."""
+    headers = {"if-none-match": kept[0]} if kept[0] else {}
+
+    async def read(client: "httpx.AsyncClient") -> tuple[bytes, str]:
+        with _temporary_errors(access):
+            return await _read_whole(access, client, url, seconds, headers)
+
+    try:
+        content, etag = in_session(access, read)
+    except StatusError as error:
+        if headers and error.status == HTTPStatus.NOT_MODIFIED:
+            return kept
+        raise
+    return etag, content
 
 
 def read_size(access: HubAccess, url: str) -> int | None:
@@ -151,13 +169,10 @@ def read_size(access: HubAccess, url: str) -> int | None:
     return in_session(access, read)
 
 
-def in_session(access: HubAccess, function: Callable[["httpx.AsyncClient"], Awaitable[T]]) -> T:
-    """Returns the result of a function that sends requests.
-
-    Raises:
-        HubError: as the function, or if the settings of proxies or certificates are wrong; OfflineError if
-            HF_HUB_OFFLINE is set.
-    """
+def in_session(
+    access: HubAccess, function: Callable[["httpx.AsyncClient"], Awaitable[T]], show: Callable[[], None] = lambda: None
+) -> T:
+    """Returns the result of a function that sends requests; calls `show` several times per second, and at the end."""
     import httpx  # noqa: PLC0415 - the library takes long to import
     from huggingface_hub import constants  # noqa: PLC0415
 
@@ -177,7 +192,15 @@ def in_session(access: HubAccess, function: Callable[["httpx.AsyncClient"], Awai
 
     async def run() -> T:
         async with client:
-            return await function(client)
+            work = asyncio.ensure_future(function(client))
+            try:
+                while not work.done():
+                    await asyncio.wait({work}, timeout=SHOW_SECONDS)
+                    show()
+                return work.result()
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
 
     return asyncio.run(run())
 
@@ -206,7 +229,7 @@ async def with_retries(
             is_hopeless = error.is_silence and gained_bytes <= 0
             if failures >= MAX_ATTEMPTS or is_hopeless or pause_seconds > PATIENCE_SECONDS:
                 raise
-            print(f"{error.problem}: tries again in {pause_seconds:,.0f} s", flush=True)
+            report(f"{error.problem}: tries again in {pause_seconds:,.0f} s")
             await pause(pause_seconds)
 
 
@@ -219,13 +242,7 @@ async def pause(seconds: float) -> None:
 async def responding(
     access: HubAccess, client: "httpx.AsyncClient", method: str, url: str, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator["httpx.Response"]:
-    """Yields a response with a good status, whose body is not read.
-
-    Raises:
-        StatusError: if the hub rejects the request.
-        TemporaryError: if it may accept it later, or does not answer in time.
-        HubError: if a web page answers.
-    """
+    """Yields a good response, unread; raises StatusError, TemporaryError if the hub may accept later, or HubError."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             response = await client.send(client.build_request(method, url, headers=headers), stream=True)
@@ -263,7 +280,10 @@ def stated_length(response: "httpx.Response") -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
-async def _read_whole(access: HubAccess, client: "httpx.AsyncClient", url: str) -> bytes:
+async def _read_whole(
+    access: HubAccess, client: "httpx.AsyncClient", url: str, seconds: float, headers: Mapping[str, str]
+) -> tuple[bytes, str]:
+    """Returns an index or an answer that ends in some seconds, and its ETag."""
     content = bytearray()
 
     def take(piece: bytes) -> None:
@@ -273,12 +293,12 @@ async def _read_whole(access: HubAccess, client: "httpx.AsyncClient", url: str) 
             raise HubError(f"{access.model}: {url}: {problem}: check {access.settings}")
 
     try:
-        async with asyncio.timeout(MAX_ANSWER_SECONDS), responding(access, client, "GET", url) as response:
+        async with asyncio.timeout(seconds), responding(access, client, "GET", url, headers) as response:
             await receive(access, response, take)
     except TimeoutError as error:
-        problem = f"{url}: the answer does not end in {MAX_ANSWER_SECONDS:g} s"
+        problem = f"{url}: the answer does not end in {seconds:g} s"
         raise TemporaryError(access, problem, is_silence=True) from error
-    return bytes(content)
+    return bytes(content), response.headers.get("etag", "")
 
 
 def _check_status(access: HubAccess, response: "httpx.Response") -> None:
@@ -315,7 +335,7 @@ def _temporary_errors(access: HubAccess) -> Iterator[None]:
     try:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
-        raise TemporaryError(access, f"no connection: {_described(error)}", is_silence=True) from error
+        raise NoConnectionError(access, _described(error)) from error
     except (httpx.UnsupportedProtocol, httpx.TooManyRedirects, httpx.InvalidURL, UnicodeError) as error:
         raise HubError(f"{access.model}: {_described(error)}: check {access.settings}") from error
     except httpx.HTTPError as error:

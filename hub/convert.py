@@ -1,19 +1,19 @@
 """Converts the files of a model to a bundle in the cache, by content."""
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dragoman.export.imports.marian_folder import SUFFIXES, is_marian_folder
 from dragoman.export.imports.shards import is_index, read_index
-from dragoman.hub.names import HubError
+from dragoman.hub.licenses import describe_license
+from dragoman.hub.names import HubError, Languages
+from dragoman.hub.progress import report
 from dragoman.hub.repository import NEEDED, OPTIONAL, SUPPORTED, Kind, kind_of
 from dragoman.hub.store import Store
-from dragoman.serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError
+from dragoman.serve.bundle.bundle import Bundle, BundleError
 from dragoman.serve.bundle.files import sha256_of
 from dragoman.serve.bundle.manifest import Precision
 
@@ -21,40 +21,27 @@ if TYPE_CHECKING:
     from dragoman.export.source_model import Exportable
 
 # A change of the conversion that changes bundles gets a new number: cached bundles of the old one are not used.
-CONVERSION = 3
+CONVERSION = 5
 PRECISION: Precision = "int8"
 PACKAGE_SUFFIX = ".argosmodel"
 KEY_CHARACTERS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Languages:
-    """Languages that the files of a model do not state; None: those of the files."""
-
-    source: str | None = None
-    target: str | None = None
-
-    @classmethod
-    def named_in(cls, name: str) -> "Languages":
-        """Returns the last two neighboring parts of a name that may be languages, as in `opus-mt-en-de-ct2`."""
-        parts = [part if re.fullmatch(r"[a-z]{2,3}", part) else None for part in re.split(r"[-_.]", name)]
-        found = [cls(*pair) for pair in pairwise(parts) if None not in pair]
-        return found[-1] if found else cls()
+README_FILE = "README.md"
+MADE_FROM = "Dragoman made this bundle of the model below. Its matrices are rounded to 8 bits."
+MAX_LICENSE_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """The files of a model on this machine.
+    """The files of a model: a folder or Argos package, the name for the bundle, and the user's languages.
 
-    Attributes:
-        path: folder, or Argos package.
-        model: name for the bundle.
-        languages: those that the user gave.
+    License and facts go into the bundle. They do not make another bundle of the same files.
     """
 
     path: Path
     model: str
     languages: Languages
+    license: str | None = None
+    facts: tuple[str, ...] = ()
 
     @property
     def kind(self) -> Kind:
@@ -79,12 +66,9 @@ def convert(store: Store, source: ModelFiles) -> tuple[str, Bundle]:
     key = _key(source, kind)
     with store.lock(key):
         folder = store.bundle(key)
-        if not (folder / MANIFEST_FILE).is_file():
-            store.clear_bundle(key)
-            _write(source, kind, folder)
         try:
             return key, Bundle.open(folder)
-        except BundleError:  # of another format version, or damaged
+        except BundleError:  # missing, of another format version, or damaged
             store.clear_bundle(key)
             _write(source, kind, folder)
             return key, Bundle.open(folder)
@@ -131,12 +115,21 @@ def _write(source: ModelFiles, kind: Kind, folder: Path) -> None:
     from dragoman.export.make_bundle import BundleOptions, write_bundle  # noqa: PLC0415
     from dragoman.model.errors import RunError  # noqa: PLC0415
 
-    print(f"{source.model}: converts to a bundle", flush=True)
+    report(f"{source.model}: converts to a bundle")
     try:
         exportable = _read(source, kind)
+        files = {README_FILE: _readme(source, kind).encode()}
+        exportable = replace(exportable, files=files, license=(source.license or "")[:MAX_LICENSE_CHARACTERS])
         write_bundle(exportable, golden_samples(exportable), folder, BundleOptions(source.model, precision=PRECISION))
     except (ImportedModelError, RunError) as error:
         raise HubError(f"{source.model}: {error}") from error
+
+
+def _readme(source: ModelFiles, kind: Kind) -> str:
+    """Returns where the weights of a bundle come from, and their terms."""
+    hashes = (f"- {path.name}: sha256 {sha256_of(path)}" for path in _files(source, kind))
+    facts = (f"- {fact}" for fact in (describe_license(source.license), *source.facts))
+    return "\n".join((f"# {source.model}\n", f"{MADE_FROM}\n", *facts, "\nOriginal files:\n", *hashes, ""))
 
 
 def _read(source: ModelFiles, kind: Kind) -> "Exportable":

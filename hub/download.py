@@ -1,8 +1,8 @@
 """Downloads files into a folder: resumable, with progress bars, checked against the sizes and hashes of the hub.
 
 A file has the suffix `.part` until it is complete and has the right hash. An interrupted download continues there. A
-part that cannot become the file is removed, so the next download starts anew. `dragoman.hub.connection` has the bounds
-of requests.
+part that cannot become the file is removed, so the next download starts anew. A file of gzip is unpacked while it
+arrives, up to the stated size of its content. `dragoman.hub.connection` has the bounds of requests.
 """
 
 import errno
@@ -10,12 +10,14 @@ import hashlib
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Never
+from typing import TYPE_CHECKING, Never
 
 from tqdm import tqdm
 
@@ -31,17 +33,25 @@ from dragoman.hub.connection import (
     with_retries,
 )
 from dragoman.hub.names import HubError
+from dragoman.hub.progress import show_bytes
+from dragoman.hub.unpack import TooLongError, Unpacker
 
 if TYPE_CHECKING:
     import httpx
 
 PART = ".part"
+# The content of a file of gzip, next to its part.
+UNPACKED_PART = ".unpacked.part"
 # A converted bundle is at most as large as its source; graphs and tokenizer take a few megabytes more.
 SPACE_FACTOR = 2
 # No model has such a file.
 MAX_FILE_BYTES = 1 << 40
 # Limit of a file whose size no hub and no header states.
 MAX_UNSTATED_BYTES = 4 << 30
+GZIP = ".gz"
+# What gzip adds to a content that it cannot compress.
+GZIP_BYTES = 1 << 16
+BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,7 @@ class RemoteFile:
         size_bytes: None if the hub does not state it.
         sha256: of the content; None if the hub does not state it.
         git_sha1: object id of git, which hubs state for small files; None if not stated.
+        unpacked_bytes: size of the content of a file of gzip; None if the hub does not state it, or for other files.
     """
 
     name: str
@@ -61,19 +72,39 @@ class RemoteFile:
     size_bytes: int | None = None
     sha256: str | None = None
     git_sha1: str | None = None
+    unpacked_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Raises HubError if the stated size is impossible."""
-        if self.size_bytes is not None and not 0 <= self.size_bytes <= MAX_FILE_BYTES:
-            problem = f"the hub states a size of {self.size_bytes:,} bytes, expected 0 to {MAX_FILE_BYTES:,}"
+        if self.final_bytes is not None and not 0 <= self.final_bytes <= MAX_FILE_BYTES:
+            problem = f"the hub states a size of {self.final_bytes:,} bytes, expected 0 to {MAX_FILE_BYTES:,}"
             raise HubError(f"{self.name} ({self.url}): {problem}: choose another model or revision")
+
+    @property
+    def is_packed(self) -> bool:
+        """True for a file of gzip that is unpacked here."""
+        return self.url.endswith(GZIP) and not self.name.endswith(GZIP)
+
+    @property
+    def content_part(self) -> str:
+        """Name of the file that grows to the file on this machine."""
+        return f"{self.name}{UNPACKED_PART if self.is_packed else PART}"
+
+    @property
+    def final_bytes(self) -> int | None:
+        """Size of the file on this machine; None if the hub does not state it."""
+        return self.unpacked_bytes if self.is_packed else self.size_bytes
 
 
 def describe_size(files: Sequence[RemoteFile]) -> str:
     """Returns the size of files as a line shows it before a download."""
-    if any(file.size_bytes is None for file in files):
-        return "files of unknown size"
-    return f"{sum(file.size_bytes or 0 for file in files) / 1e6:,.0f} MB"
+    total_bytes = _total(files)
+    return "files of unknown size" if total_bytes is None else f"{total_bytes / 1e6:,.0f} MB"
+
+
+def _total(files: Sequence[RemoteFile]) -> int | None:
+    sizes = [file.final_bytes for file in files]
+    return None if None in sizes else sum(filter(None, sizes))
 
 
 def download(access: HubAccess, files: Sequence[RemoteFile], folder: Path) -> None:
@@ -86,19 +117,25 @@ def download(access: HubAccess, files: Sequence[RemoteFile], folder: Path) -> No
     missing = [file for file in files if not (folder / file.name).exists()]
     if not missing:
         return
-    needed_bytes = SPACE_FACTOR * sum(file.size_bytes or 0 for file in missing)
+    needed_bytes = SPACE_FACTOR * sum(file.final_bytes or 0 for file in missing)
+    total_bytes = _total(files)
+
+    def show() -> None:
+        paths = (folder / name for file in files for name in (file.name, file.content_part))
+        show_bytes(sum(path.stat().st_size for path in paths if path.exists()), total_bytes)
 
     async def fetch_all(client: "httpx.AsyncClient") -> None:
         for file in missing:
-            await _fetch(access, client, file, folder)
+            await _Download(access, client, file, folder).run()
 
     with explain_space(folder, needed_bytes):
         folder.mkdir(parents=True, exist_ok=True)
         _check_space(needed_bytes, folder)
         try:
-            in_session(access, fetch_all)
+            in_session(access, fetch_all, show)
         except KeyboardInterrupt:
-            kept = f"{sum(path.stat().st_size for path in folder.iterdir()) / 1e6:,.1f} MB are kept"
+            paths = (path for path in folder.iterdir() if not path.name.endswith(UNPACKED_PART))
+            kept = f"{sum(path.stat().st_size for path in paths) / 1e6:,.1f} MB are kept"
             print(f"{access.model}: interrupted, {kept}: the same command continues the download", file=sys.stderr)
             raise
 
@@ -134,120 +171,157 @@ def _no_space(folder: Path, problem: str, needed_bytes: int, free_bytes: int) ->
     return f"{folder}: {problem}{sizes}: {advice}"
 
 
-async def _fetch(access: HubAccess, client: "httpx.AsyncClient", file: RemoteFile, folder: Path) -> None:
-    """Downloads what the part of a file lacks, checks it and gives it its name."""
-    part = folder / f"{file.name}{PART}"
-    with tqdm(desc=file.name, total=file.size_bytes, unit="B", unit_scale=True, disable=None) as bar:
-        await with_retries(access, lambda: _continue(access, client, file, part, bar), lambda: _size_of(part))
-    _check_hash(access, file, part)
-    part.rename(folder / file.name)
-
-
-async def _continue(
-    access: HubAccess, client: "httpx.AsyncClient", file: RemoteFile, part: Path, bar: "tqdm[Never]"
-) -> None:
-    """Requests the rest of a file once; a part that is too long or that the hub does not continue starts anew."""
-    start_bytes = _size_of(part)
-    if start_bytes == file.size_bytes:
-        with _opened(part, start_bytes):  # creates a file without content
-            return
-    if file.size_bytes is not None and start_bytes > file.size_bytes:
-        start_bytes = _remove(part)
-    try:
-        async with responding(access, client, "GET", file.url, _range(start_bytes)) as response:
-            await _write(access, response, file, part, bar)
-    except StatusError as error:
-        if error.status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not start_bytes:
-            raise
-        _remove(part)
-        async with responding(access, client, "GET", file.url) as response:
-            await _write(access, response, file, part, bar)
-
-
-async def _write(
-    access: HubAccess, response: "httpx.Response", file: RemoteFile, part: Path, bar: "tqdm[Never]"
-) -> None:
-    """Writes a body to a part, up to the size of the file."""
-    start_bytes = _start(access, response, part)
-    length_bytes = stated_length(response)
-    end_bytes = None if length_bytes is None else start_bytes + length_bytes
-    expected_bytes = end_bytes if file.size_bytes is None else file.size_bytes
-    if end_bytes is not None and end_bytes != expected_bytes:
-        _remove(part)
-        raise _wrong_size(access, file, f"{end_bytes:,}", f"{expected_bytes:,}")
-    if file.size_bytes is None:
-        _check_space(SPACE_FACTOR * (expected_bytes or 0), part.parent)
-    limit_bytes = _limit(part.parent) if expected_bytes is None else expected_bytes
-    bar.n = start_bytes
-    with _opened(part, start_bytes) as target:
-
-        def take(piece: bytes) -> None:
-            if target.tell() + len(piece) > limit_bytes:
-                _remove(part)
-                raise _wrong_size(access, file, "more", f"at most {limit_bytes:,}")
-            target.write(piece)
-            bar.update(len(piece))
-
-        await receive(access, response, take)
-    if expected_bytes is not None and _size_of(part) < expected_bytes:
-        raise TemporaryError(access, f"{file.url}: ends after {_size_of(part):,} of {expected_bytes:,} bytes")
-
-
-def _start(access: HubAccess, response: "httpx.Response", part: Path) -> int:
-    """Returns where a body belongs in a file: at the end of the part, or at the beginning if the hub sends it all."""
-    if response.status_code != HTTPStatus.PARTIAL_CONTENT:
-        return 0
-    given = re.match(r"bytes ([0-9]{1,18})-", response.headers.get("content-range", ""))
-    if given is None or int(given[1]) != _size_of(part):
-        _remove(part)
-        address = address_of(response.request.url)
-        raise TemporaryError(access, f"{address}: answers with another range than the requested one")
-    return _size_of(part)
-
-
-def _range(start_bytes: int) -> dict[str, str]:
-    return {"range": f"bytes={start_bytes}-"} if start_bytes else {}
-
-
-@contextmanager
-def _opened(part: Path, start_bytes: int) -> Iterator[BinaryIO]:
-    """Opens a part for more bytes, or anew."""
-    with part.open("ab" if start_bytes else "wb") as target:
-        yield target
-
-
-def _size_of(part: Path) -> int:
-    return part.stat().st_size if part.exists() else 0
-
-
-def _remove(part: Path) -> int:
-    """Removes a part and returns its size, 0."""
-    part.unlink(missing_ok=True)
-    return 0
-
-
 def _limit(folder: Path) -> int:
     """Returns the most bytes of a file whose size nothing states."""
     return min(MAX_UNSTATED_BYTES, _free_bytes(folder) // SPACE_FACTOR)
 
 
-def _wrong_size(access: HubAccess, file: RemoteFile, sent: str, expected: str) -> HubError:
-    problem = f"{file.url} sends {sent} bytes, expected {expected}"
-    advice = "repeat the command; if that fails, choose another revision or check the address of the hub"
-    return HubError(f"{access.model}: {file.name}: {problem}: {advice}")
+class _Download:
+    """The download of a file into its part; the content of a file of gzip is unpacked into a second one."""
 
+    def __init__(self, access: HubAccess, client: "httpx.AsyncClient", file: RemoteFile, folder: Path) -> None:
+        self._access, self._client, self._file, self._folder = access, client, file, folder
+        self._part = folder / f"{file.name}{PART}"
+        self._content = folder / file.content_part
+        self._limit_bytes = _limit(folder) if file.final_bytes is None else file.final_bytes
+        self._is_unpacked = False
 
-def _check_hash(access: HubAccess, file: RemoteFile, part: Path) -> None:
-    for expected, digest in ((file.sha256, hashlib.sha256()), (file.git_sha1, _git_digest(part))):
-        if expected is None:
-            continue
-        with part.open("rb") as content:
-            hashlib.file_digest(content, lambda digest=digest: digest)  # type: ignore[misc]
-        if digest.hexdigest() != expected:
-            part.unlink()
-            problem = f"{digest.name} is {digest.hexdigest()}, expected {expected} as the hub states"
-            advice = "pull it again; if that fails, the source is damaged"
-            raise HubError(f"{access.model}: {file.name}: {problem}: {advice}")
+    async def run(self) -> None:
+        """Downloads what the part lacks, checks the file and gives it its name."""
+        file = self._file
+        with tqdm(desc=file.name, total=file.size_bytes, unit="B", unit_scale=True, disable=None) as bar:
+            await with_retries(self._access, lambda: self._continue(bar), self._size)
+        if file.is_packed:
+            self._finish_unpacking()
+        self._check_hash()
+        self._content.rename(self._folder / file.name)
+
+    async def _continue(self, bar: "tqdm[Never]") -> None:
+        """Requests the rest of a file once; a part that is too long or that the hub does not continue starts anew."""
+        start_bytes, size_bytes = self._size(), self._file.size_bytes
+        if start_bytes == size_bytes:
+            with self._extend(start_bytes, start_bytes):  # creates a file without content
+                return
+        if size_bytes is not None and start_bytes > size_bytes:
+            start_bytes = self._remove()
+        headers = {"range": f"bytes={start_bytes}-"} if start_bytes else {}
+        try:
+            async with responding(self._access, self._client, "GET", self._file.url, headers) as response:
+                await self._write(response, bar)
+        except StatusError as error:
+            if error.status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not start_bytes:
+                raise
+            self._remove()
+            await self._continue(bar)
+
+    async def _write(self, response: "httpx.Response", bar: "tqdm[Never]") -> None:
+        """Writes a body to the part, up to the size of the file."""
+        file, start_bytes, length_bytes = self._file, self._start(response), stated_length(response)
+        end_bytes = None if length_bytes is None else start_bytes + length_bytes
+        expected_bytes = end_bytes if file.size_bytes is None else file.size_bytes
+        if end_bytes is not None and end_bytes != expected_bytes:
+            raise self._wrong_size(f"{end_bytes:,}", f"{expected_bytes:,}")
+        if file.size_bytes is None:
+            _check_space(SPACE_FACTOR * (expected_bytes or 0), self._folder)
+        limit_bytes = _limit(self._folder) if expected_bytes is None else expected_bytes
+        if file.unpacked_bytes is not None:
+            limit_bytes = min(limit_bytes, file.unpacked_bytes + file.unpacked_bytes // 1000 + GZIP_BYTES)
+        bar.n = start_bytes
+        with self._extend(start_bytes, limit_bytes) as append:
+
+            def take(piece: bytes) -> None:
+                append(piece)
+                bar.update(len(piece))
+
+            await receive(self._access, response, take)
+        if expected_bytes is not None and self._size() < expected_bytes:
+            problem = f"{file.url}: ends after {self._size():,} of {expected_bytes:,} bytes"
+            raise TemporaryError(self._access, problem)
+
+    def _start(self, response: "httpx.Response") -> int:
+        """Returns where a body belongs in the file: at the end of the part; at the beginning if the hub sends all."""
+        if response.status_code != HTTPStatus.PARTIAL_CONTENT:
+            return 0
+        given = re.match(r"bytes ([0-9]{1,18})-", response.headers.get("content-range", ""))
+        if given is None or int(given[1]) != self._size():
+            self._remove()
+            address = address_of(response.request.url)
+            raise TemporaryError(self._access, f"{address}: answers with another range than the requested one")
+        return self._size()
+
+    @contextmanager
+    def _extend(self, start_bytes: int, limit_bytes: int) -> Iterator[Callable[[bytes], None]]:
+        """Yields what appends a piece to the first bytes, which are all that are here, or none."""
+        with self._part.open("ab" if start_bytes else "wb") as target, self._unpacking() as unpack:
+
+            def append(piece: bytes) -> None:
+                if target.tell() + len(piece) > limit_bytes:
+                    raise self._wrong_size("more", f"at most {limit_bytes:,}")
+                target.write(piece)
+                unpack(piece)
+
+            yield append
+
+    @contextmanager
+    def _unpacking(self) -> Iterator[Callable[[bytes], None]]:
+        """Yields what unpacks a piece that follows those of the part."""
+        if not self._file.is_packed:
+            yield lambda _: None
+            return
+        try:
+            with self._content.open("wb") as content, self._part.open("rb") as packed:
+                unpacker = Unpacker(content, self._limit_bytes)
+                for piece in iter(partial(packed.read, BLOCK_BYTES), b""):
+                    unpacker.add(piece)
+                yield unpacker.add
+            self._is_unpacked = unpacker.is_complete
+        except TooLongError as error:
+            raise self._wrong_size("more", f"{self._limit_bytes:,} after unpacking") from error
+        except zlib.error as error:
+            raise self._damaged(f"{self._file.url}: no file of gzip: {error}") from error
+
+    def _finish_unpacking(self) -> None:
+        size_bytes = self._content.stat().st_size
+        if not self._is_unpacked:
+            raise self._damaged(f"{self._file.url}: no file of gzip: its end is missing")
+        if size_bytes < (self._file.unpacked_bytes or 0):
+            raise self._wrong_size(f"{size_bytes:,}", f"{self._limit_bytes:,} after unpacking")
+        self._part.unlink()
+
+    def _check_hash(self) -> None:
+        for expected, digest in (
+            (self._file.sha256, hashlib.sha256()),
+            (self._file.git_sha1, _git_digest(self._content)),
+        ):
+            if expected is None:
+                continue
+            with self._content.open("rb") as content:
+                hashlib.file_digest(content, lambda digest=digest: digest)  # type: ignore[misc]
+            if digest.hexdigest() != expected:
+                raise self._damaged(f"{digest.name} is {digest.hexdigest()}, expected {expected} as the hub states")
+
+    def _size(self) -> int:
+        """Returns the bytes of the part, as the hub sends them."""
+        return self._part.stat().st_size if self._part.exists() else 0
+
+    def _remove(self) -> int:
+        """Removes what is here of the file and returns its size, 0."""
+        self._part.unlink(missing_ok=True)
+        self._content.unlink(missing_ok=True)
+        return 0
+
+    def _wrong_size(self, sent: str, expected: str) -> HubError:
+        problem = f"{self._file.url} sends {sent} bytes, expected {expected}"
+        return self._refusal(problem, "choose another revision or check the address of the hub")
+
+    def _damaged(self, problem: str) -> HubError:
+        return self._refusal(problem, "the source is damaged")
+
+    def _refusal(self, problem: str, advice: str) -> HubError:
+        """Removes what is here of the file, so that it starts anew, and returns the error."""
+        self._remove()
+        where = f"{self._access.model}: {self._file.name}"
+        return HubError(f"{where}: {problem}: repeat the command; if that fails, {advice}")
 
 
 def _git_digest(part: Path) -> "hashlib._Hash":

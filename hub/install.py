@@ -2,18 +2,33 @@
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from dragoman.hub.argos import Package, find_package
-from dragoman.hub.connection import OfflineError
-from dragoman.hub.convert import PACKAGE_SUFFIX, Languages, ModelFiles, convert
+from dragoman.hub.argos import find_package
+from dragoman.hub.catalog import choose, find_installed
+from dragoman.hub.connection import NoConnectionError, OfflineError
+from dragoman.hub.convert import PACKAGE_SUFFIX, ModelFiles, convert
 from dragoman.hub.download import explain_space
+from dragoman.hub.firefox import find_student
 from dragoman.hub.licenses import describe_license
-from dragoman.hub.names import ArgosModel, HubError, LocalModel, Reference, RepositoryModel, parse_name
-from dragoman.hub.repository import Snapshot, find_snapshot
+from dragoman.hub.names import (
+    NO_LANGUAGES,
+    ArgosModel,
+    HubError,
+    HubModel,
+    LanguagePair,
+    Languages,
+    LocalModel,
+    RepositoryModel,
+    parse_name,
+)
+from dragoman.hub.offer import Offer
+from dragoman.hub.progress import report
+from dragoman.hub.repository import find_snapshot
 from dragoman.hub.store import Installed, Store
+from dragoman.serve.bundle.bundle import MANIFEST_FILE
 from dragoman.serve.bundle.directions import directions_of
 from dragoman.serve.bundle.manifest import is_model_name
 
@@ -21,94 +36,120 @@ MAX_MODEL_NAME_CHARACTERS = 64
 # Libraries of the conversion, and the extra that has them.
 NEEDED = ("onnx", "onnxruntime")
 EXTRA = "cpu"
-NO_LANGUAGES = Languages()
+BRING = (
+    "copy its bundle from a machine with network: `dragoman pull --to FOLDER {}` there, `dragoman serve FOLDER` here"
+)
 # Distinguishes the lock of an origin from that of a name: OWNER/NAME@COMMIT may be both.
 DOWNLOAD = "download of "
 
 
-def find_bundle(names: Sequence[str]) -> Path:
-    """Returns the folder to serve for names of models, installing missing ones; raises HubError if that fails."""
+def find_bundle(names: Sequence[str], *, offline: bool = False) -> Path:
+    """Returns the folder to serve, and installs missing models unless `offline`; raises HubError if one is unusable."""
     store = Store.of_user()
     if len(names) == 1:
         reference = parse_name(names[0])
         if isinstance(reference, LocalModel) and reference.is_served_directly:
             return reference.path
-        return store.bundle(install(store, names[0]).key)
-    models = [install(store, name) for name in names]
-    for number, model in enumerate(models):
-        if any(model.model == other.model for other in models[:number]):
-            raise HubError(f"{model.name}: another model has the name {model.model} too: serve one of them")
-    return store.link(models)
+        return store.bundle(install(store, names[0], offline=offline).key)
+    bundles = dict[str, Path]()
+    for name in names:
+        for model, folder in _bundles(store, name, offline=offline):
+            if model in bundles:
+                raise HubError(f"{name}: another model has the name {model} too: serve one of them")
+            bundles[model] = folder
+    return store.link(bundles)
 
 
-def install(store: Store, name: str, languages: Languages = NO_LANGUAGES, *, update: bool = False) -> Installed:
-    """Installs a model, unless it is installed; with `update`, looks for its current revision, unless offline.
+def _bundles(store: Store, name: str, *, offline: bool) -> Iterator[tuple[str, Path]]:
+    """Yields the model and the bundle of a name, or those of a folder."""
+    reference = parse_name(name)
+    if isinstance(reference, LocalModel) and reference.is_served_directly:
+        path = reference.path.resolve()
+        manifests = [path / MANIFEST_FILE] if reference.is_bundle else sorted(path.glob(f"*/{MANIFEST_FILE}"))
+        yield from ((manifest.parent.name, manifest.parent) for manifest in manifests)
+    else:
+        installed = install(store, name, offline=offline)
+        yield installed.model, store.bundle(installed.key)
 
-    Raises:
-        HubError: if the model cannot be found, downloaded or converted.
-    """
+
+def install(
+    store: Store, name: str, languages: Languages = NO_LANGUAGES, *, update: bool = False, offline: bool = False
+) -> Installed:
+    """Installs a model, or with `update` its current revision; raises HubError if that fails."""
     reference = parse_name(name)
     if isinstance(reference, LocalModel):
         return _install_local(store, reference, languages)
-    # A pair and the model that the catalog names for it are one model.
-    key = str(reference)
-    found = store.find(key)
+    # A pair and the model that is chosen for it are one model.
+    found = find_installed(store, reference)
     if found is not None and not update:
         return found
-    with store.lock(key):
-        found = store.find(key)
-        if found is not None and not update:
-            return found
-        return _install_remote(store, reference, languages, found)
+    if offline:
+        raise OfflineError(f"{name}: not installed, expected an installed model offline: `dragoman pull {name}`")
+    try:
+        return _install_remote(store, reference, languages, update=update)
+    except OfflineError:
+        if found is None:
+            raise
+        report(f"{name}: HF_HUB_OFFLINE is set, the installed bundle stays")
+        return found
+    except NoConnectionError as error:
+        if found is not None:
+            raise
+        problem = f"{name}: not installed, and no connection: {error.reason}"
+        raise HubError(f"{problem}: check the network, or {BRING.format(name)}") from error
 
 
 def _install_local(store: Store, reference: LocalModel, languages: Languages) -> Installed:
     if reference.is_served_directly:
         raise HubError(f"{reference.path}: already a bundle or a folder of bundles: serve it alone")
     path = reference.path.resolve()
-    return _convert(store, ModelFiles(path, _model_name(path.name), languages), str(path), str(path), None)
+    return _convert(store, ModelFiles(path, _model_name(path.name), languages), str(path), str(path))
 
 
-def _install_remote(store: Store, reference: Reference, languages: Languages, found: Installed | None) -> Installed:
-    try:
-        remote = _find(reference)
-    except OfflineError:
-        if found is None:
-            raise
-        print(f"{reference}: HF_HUB_OFFLINE is set, the installed bundle stays", flush=True)
-        return found
-    if found is not None and found.origin == remote.origin:
-        print(f"{reference}: the installed bundle is up to date", flush=True)
-        return found
-    _check_libraries(str(reference))
-    print(f"{reference}: {describe_license(remote.license)}", flush=True)
-    folder = store.downloads(remote.origin)
-    path = folder if isinstance(remote, Snapshot) else folder / remote.file.name
-    model = _model_name(reference.repository if isinstance(reference, RepositoryModel) else str(reference))
+def _install_remote(
+    store: Store, reference: HubModel | LanguagePair, languages: Languages, *, update: bool
+) -> Installed:
+    model, problem = choose(store, reference) if isinstance(reference, LanguagePair) else (reference, "")
+    with store.lock(str(model)):
+        found = store.find(str(model))
+        if found is not None and not update:
+            return found
+        offer = find_offer(store, model)
+        if problem:
+            report(problem)
+        if found is not None and found.origin == offer.origin:
+            report(f"{model}: the installed bundle is up to date")
+            return found
+        return _install_offer(store, model, offer, languages)
+
+
+def _install_offer(store: Store, model: HubModel, offer: Offer, languages: Languages) -> Installed:
+    _check_libraries(str(model))
+    report(f"{model}: {describe_license(offer.license)}")
+    folder = store.downloads(offer.origin)
+    name = _model_name(model.repository if isinstance(model, RepositoryModel) else str(model))
+    languages = offer.languages if languages == NO_LANGUAGES else languages
     # Another name may have the same origin: its pull uses the same folder.
-    with store.lock(f"{DOWNLOAD}{remote.origin}"):
-        remote.fetch(folder)
+    with store.lock(f"{DOWNLOAD}{offer.origin}"):
+        path = offer.fetch(folder)
         try:
-            installed = _convert(
-                store, ModelFiles(path, model, languages), str(reference), remote.origin, remote.license
-            )
+            files = ModelFiles(path, name, languages, offer.license, offer.facts)
+            installed = _convert(store, files, str(model), offer.origin)
         except HubError:
-            if isinstance(remote, Package):  # without a hash: the next pull must not find damaged files
-                shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)  # the next pull must not find damaged files
             raise
         shutil.rmtree(folder)
     return installed
 
 
-def _find(reference: Reference) -> Snapshot | Package:
-    if isinstance(reference, RepositoryModel):
-        return find_snapshot(reference)
-    if isinstance(reference, ArgosModel):
-        return find_package(reference)
-    raise TypeError(f"{reference}: expected a name of a hub")
+def find_offer(store: Store, model: HubModel) -> Offer:
+    """Returns the current files of a model; raises HubError if its hub has none or does not answer."""
+    if isinstance(model, RepositoryModel):
+        return find_snapshot(model)
+    return find_package(model) if isinstance(model, ArgosModel) else find_student(store, model)
 
 
-def _convert(store: Store, source: ModelFiles, name: str, origin: str, license_name: str | None) -> Installed:
+def _convert(store: Store, source: ModelFiles, name: str, origin: str) -> Installed:
     _check_libraries(name)
     with explain_space(store.folder, source.size_bytes):
         key, bundle = convert(store, source)
@@ -118,14 +159,14 @@ def _convert(store: Store, source: ModelFiles, name: str, origin: str, license_n
             name=name,
             model=source.model,
             origin=origin,
-            license=license_name,
+            license=source.license,
             key=key,
             directions=directions,
             size_bytes=size_bytes,
         )
         if store.find(name) != installed:
             store.record(installed)
-            print(f"{name}: installed, {size_bytes / 1e6:,.0f} MB, {', '.join(directions)}", flush=True)
+            report(f"{name}: installed, {size_bytes / 1e6:,.0f} MB, {', '.join(directions)}")
     return installed
 
 

@@ -17,3 +17,8 @@ def describe_license(license_name: str | None) -> str:
         return "license: not stated, see the page of the model"
     warning = "; it forbids commercial use" if forbids_commercial_use(license_name) else ""
     return f"license: {license_name}{warning}"
+
+
+def short_license(name: str | None) -> str:
+    """Returns a license as a table shows it."""
+    return f"{name} (not for commercial use)" if forbids_commercial_use(name) else name or ""

@@ -18,6 +18,8 @@ from dragoman.export.imports.shards import WEIGHT_FILES, is_index, read_index
 from dragoman.hub.connection import HubAccess, StatusError, read_answer
 from dragoman.hub.download import RemoteFile, describe_size, download
 from dragoman.hub.names import HubError, RepositoryModel
+from dragoman.hub.offer import Offer
+from dragoman.hub.progress import report
 from dragoman.serve.bundle.files import one_line, read_json
 
 Kind = Literal["marian", "multilingual", "t5", "ctranslate2"]
@@ -87,35 +89,19 @@ class _Answer(BaseModel):
 _ANSWER = TypeAdapter(_Answer)
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One commit of a repository.
-
-    Attributes:
-        access: to the hub, with the token of the user.
-        page: address of the repository.
-        commit: full hash.
-        license: as the hub states it; None if it does not.
-        files: those that the conversion reads, without the shards that an index names.
-        available: all files by name.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot(Offer):
+    """One commit of a repository, with its page; `files` lack the shards that an index of `available` names."""
 
     reference: RepositoryModel
-    access: HubAccess
     page: str
     kind: Kind
-    commit: str
-    license: str | None
-    files: tuple[RemoteFile, ...]
     available: Mapping[str, RemoteFile]
 
-    @property
-    def origin(self) -> str:
-        """Repository and commit."""
-        return f"{self.reference.repository}@{self.commit}"
-
-    def fetch(self, folder: Path) -> None:
+    def fetch(self, folder: Path) -> Path:
         """Downloads the files, the configuration first: an unsupported model costs a few kilobytes.
+
+        Returns their folder.
 
         Raises:
             HubError: if a download fails, the configuration is that of another kind of model, or a shard is missing.
@@ -126,8 +112,9 @@ class Snapshot:
             indexes = [file for file in self.files if is_index(file.name)]
             download(self.access, indexes, folder)
             files = [*self.files, *(shard for index in indexes for shard in self._shards(folder / index.name))]
-            print(f"{self.reference}: downloads {describe_size(files)} from {self.origin}", flush=True)
+            report(f"{self.reference}: downloads {describe_size(files)} from {self.origin}")
             download(self.access, sorted(files, key=lambda file: file.size_bytes or 0), folder)
+        return folder
 
     def _shards(self, index: Path) -> Iterator[RemoteFile]:
         try:
@@ -141,11 +128,7 @@ class Snapshot:
 
 
 def find_snapshot(reference: RepositoryModel) -> Snapshot:
-    """Returns the current commit of a repository's revision.
-
-    Raises:
-        HubError: if the hub has no such repository or revision, does not answer, or the repository lacks a file.
-    """
+    """Returns the current commit of a revision; raises HubError if there is none, or it lacks a file."""
     from huggingface_hub import constants, get_token  # noqa: PLC0415 - the library takes long to import
 
     token = get_token()
@@ -169,7 +152,17 @@ def find_snapshot(reference: RepositoryModel) -> Snapshot:
     }
     kind = _kind(reference, available)
     files = tuple(available[name] for name in _wanted(kind, available))
-    return Snapshot(reference, access, page, kind, answer.sha, _license(answer.card or {}), files, available)
+    return Snapshot(
+        access=access,
+        files=files,
+        origin=f"{reference.repository}@{answer.sha}",
+        license=_license(answer.card or {}),
+        facts=(f"page: {page}",),
+        reference=reference,
+        page=page,
+        kind=kind,
+        available=available,
+    )
 
 
 def _license(card: Mapping[str, Any]) -> str | None:

@@ -3,12 +3,16 @@
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from dragoman.serve.commands.serve import ServeCommand
 from dragoman.serve.settings import SHIPPED_BUNDLE
+
+if TYPE_CHECKING:
+    from dragoman.serve.source import ModelSource
 
 DEMO_NOTE = """The included model is small and often wrong. For a real one, give its name or languages:
     dragoman serve en-de        (`dragoman models --remote` lists names)"""
@@ -39,12 +43,23 @@ class ServeModelsCommand(ServeCommand):
         if self.print_config:
             super().cli_cmd()
             return
+        self.model_source()  # A wrong list is refused before a server starts.
         if self.bundle == SHIPPED_BUNDLE and not self.more:
             print(DEMO_NOTE, flush=True)
             super().cli_cmd()
             return
-        settings = {name: value for name, value in self if name != "more"}
-        ServeCommand.model_construct(**{**settings, "bundle": self._find_bundle()}).cli_cmd()
+        found = self.model_copy(update={"bundle": self._find_bundle(), "more": []})
+        super(ServeModelsCommand, found).cli_cmd()
+
+    def model_source(self) -> "ModelSource | None":
+        """Returns the models of the catalog that `--on-demand` names; raises SystemExit if one is no pair."""
+        if self.on_demand is None:
+            return None
+        from dragoman.hub.names import reported  # noqa: PLC0415 - keeps --help quick
+        from dragoman.hub.on_demand import CatalogSource  # noqa: PLC0415
+
+        with reported("serve"):
+            return CatalogSource(self.on_demand, self.on_demand_max_bytes, self.on_demand_downloads)
 
     def _find_bundle(self) -> Path:
         from dragoman.hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick

@@ -4,28 +4,37 @@
         bundles/KEY/            a bundle; KEY is a hash of the source files and the conversion
         names/NAME.json         the record of an installed name
         downloads/SOURCE/       files of a download that is not complete or not converted yet
+        registries/ADDRESS      the last good copy of a registry
         sets/KEY/               links to the bundles that one server holds
         locks/NAME.lock         one process at a time installs or removes a name
+        fetches/NAME            the progress of a download that a server needs
 
-A record and a bundle appear complete or not at all.
+A record, a copy and a bundle appear complete or not at all.
 """
 
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dragoman.hub.names import HubError
+from dragoman.hub.progress import Watch, report
 from dragoman.serve.bundle.bundle import MANIFEST_FILE
 
+if TYPE_CHECKING:
+    from filelock import FileLock
+
 VARIABLE = "DRAGOMAN_CACHE"
+# Distinguishes the lock of a fetch from that of an installation.
+FETCH = "fetch of "
 # Names of temporary folders begin so; a server ignores folders that begin with a dot.
 _HIDDEN = "."
 # Leaves room for suffixes in the 255 bytes of a file name.
@@ -80,23 +89,61 @@ class Store:
         """Returns the folder for the files of a source, which may not exist."""
         return self.folder / "downloads" / _file_name(source)
 
+    def registry(self, address: str) -> Path:
+        """Returns the file for the last good copy of a registry, which may not exist."""
+        return self.folder / "registries" / _file_name(address)
+
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
         """Lets one process at a time into the block; another one waits and reports that."""
-        from filelock import FileLock, Timeout  # noqa: PLC0415 - a client of a server does not need the library
+        with self.try_lock(name) as is_locked:
+            if is_locked:
+                yield
+                return
+        report(f"{name}: another process installs it; waiting")
+        with self._lock(name):
+            yield
+
+    @contextmanager
+    def try_lock(self, name: str) -> Iterator[bool]:
+        """Yields whether the block has the lock, which no other process has then; waits for nothing."""
+        from filelock import Timeout  # noqa: PLC0415 - a client of a server does not need the library
+
+        lock = self._lock(name)
+        with suppress(Timeout):
+            lock.acquire(timeout=0)
+        try:
+            yield lock.is_locked
+        finally:
+            lock.release()
+
+    def _lock(self, name: str) -> "FileLock":
+        from filelock import FileLock  # noqa: PLC0415 - as above
 
         path = self.folder / "locks" / f"{_file_name(name)}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            print(f"{name}: another process installs it; waiting", flush=True)
-            lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
+        return FileLock(path)
+
+    @contextmanager
+    def fetching(self, name: str) -> Iterator[Watch]:
+        """Lets one process at a time fetch a name, and yields what shows the bytes of the download in `fetches`."""
+        path = self.folder / "fetches" / _file_name(name)
+        with self.lock(f"{FETCH}{name}"):
+            try:
+                yield lambda done, total: write_atomically(path, f"{done} {total or 0}".encode())
+            finally:
+                path.unlink(missing_ok=True)
+
+    def fetches(self) -> dict[str, tuple[int, int]]:
+        """Returns the bytes on this machine, and those of the whole download, of each name that is fetched now."""
+        found = {}
+        for path in (self.folder / "fetches").glob("[!.]*"):
+            name = unquote(path.name)
+            with suppress(OSError, ValueError), self.try_lock(f"{FETCH}{name}") as is_locked:
+                if not is_locked:  # A process that was killed leaves its file.
+                    done, total = map(int, path.read_text().split())
+                    found[name] = done, total
+        return found
 
     def find(self, name: str) -> Installed | None:
         """Returns the record of a name whose bundle exists."""
@@ -110,11 +157,7 @@ class Store:
 
     def record(self, installed: Installed) -> None:
         """Writes a record."""
-        path = self._record(installed.name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=_HIDDEN, delete=False) as file:
-            file.write(installed.model_dump_json(indent=1) + "\n")
-        Path(file.name).replace(path)
+        write_atomically(self._record(installed.name), installed.model_dump_json(indent=1).encode() + b"\n")
 
     def remove(self, installed: Installed) -> bool:
         """Removes a record, and its bundle if no other record has it; returns whether the bundle is removed."""
@@ -136,15 +179,15 @@ class Store:
             shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(self.bundle(key), ignore_errors=True)
 
-    def link(self, models: Sequence[Installed]) -> Path:
+    def link(self, bundles: Mapping[str, Path]) -> Path:
         """Returns a folder with a link to the bundle of each model, under the name of the model."""
-        content = "\n".join(f"{model.model} {model.key}" for model in models)
+        content = "\n".join(f"{model} {bundle.resolve()}" for model, bundle in bundles.items())
         folder = self.folder / "sets" / hashlib.sha256(content.encode()).hexdigest()[:32]
         if not folder.exists():
             folder.parent.mkdir(parents=True, exist_ok=True)
             workshop = Path(tempfile.mkdtemp(dir=folder.parent, prefix=_HIDDEN))
-            for model in models:
-                (workshop / model.model).symlink_to(self.bundle(model.key).resolve())
+            for model, bundle in bundles.items():
+                (workshop / model).symlink_to(bundle.resolve())
             try:
                 workshop.rename(folder)
             except OSError:  # another process was first
@@ -155,12 +198,16 @@ class Store:
         return self.folder / "names" / f"{_file_name(name)}.json"
 
 
-def copy_bundle(bundle: Path, folder: Path) -> Path:
-    """Copies a bundle to a folder, unless it holds the same one; the folder appears complete or not at all.
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file that appears complete or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_HIDDEN, delete=False) as file:
+        file.write(content)
+    Path(file.name).replace(path)
 
-    Raises:
-        HubError: if the folder exists and is no bundle, as the checkpoint from which the bundle was made.
-    """
+
+def copy_bundle(bundle: Path, folder: Path) -> Path:
+    """Copies a bundle atomically, unless the folder holds the same one; raises HubError if it holds something else."""
     manifest = folder / MANIFEST_FILE
     if folder.exists() and not manifest.is_file():
         raise HubError(f"{folder}: exists and has no {MANIFEST_FILE}: choose another folder, only a bundle is replaced")

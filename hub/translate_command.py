@@ -1,7 +1,6 @@
 """`dragoman translate` with the name of a model that is not a part of a bundle or server."""
 
 import sys
-from contextlib import redirect_stdout
 
 from dragoman.serve.clients.translate import TranslateCommand
 
@@ -28,8 +27,9 @@ class TranslateByNameCommand(TranslateCommand):
             raise SystemExit(f"dragoman translate: {NO_MODEL}")
         from dragoman.hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
         from dragoman.hub.names import reported  # noqa: PLC0415
+        from dragoman.hub.progress import reported_to  # noqa: PLC0415
 
         # Standard output is for translations.
-        with reported("translate"), redirect_stdout(sys.stderr):
+        with reported("translate"), reported_to(sys.stderr):
             folder = find_bundle([self.model])
         TranslateCommand.model_construct(**{**dict(self), "bundle": folder, "model": ""}).cli_cmd()

@@ -66,11 +66,9 @@ def outcome_of(translations: int, texts: Sequence[str]) -> str:
 class Targets:
     """Addresses of the server, and how clients connect.
 
-    Attributes:
-        grpc: `HOST:PORT`, or a name that resolves to several addresses.
-        connections: gRPC connections; REST opens one per request in flight.
-        security: TLS and API key of both interfaces; its other settings are ignored.
-        balanced, retries: whether gRPC does so by the published service config; only the last outcome counts.
+    `grpc` is `HOST:PORT`, or a name that resolves to several addresses; REST opens a connection per request in flight.
+    `security` has TLS and API key of both interfaces. `balanced` and `retries`: gRPC does so by the published service
+    config; only the last outcome counts.
     """
 
     grpc: str

@@ -4,8 +4,6 @@ Standard output has tables, and in its last line one JSON document. Progress goe
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -16,7 +14,6 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from rich.console import Console
 
 from dragoman.loadtest.clients import Targets
-from dragoman.loadtest.generator import GeneratorLostError
 from dragoman.loadtest.results import CapacityResult, LoadDocument, RunResult, to_line
 from dragoman.loadtest.scenario import (
     LoadProtocol,
@@ -33,24 +30,12 @@ from dragoman.loadtest.scenario import (
 )
 from dragoman.loadtest.session import LiveView, LoadSession
 from dragoman.loadtest.tables import format_capacity, format_runs
+from dragoman.model.output_file import write_output
 from dragoman.model.provenance import Provenance, command_line
 from dragoman.serve.clients.options import ConnectionOptions, check_address
-from dragoman.serve.host.files import FileError
 
-INTERRUPTED = 130
 LIBRARIES = ("grpcio", "aiohttp", "numpy")
 _READY_MADE = {path.stem: path for path in sorted((Path(__file__).parent / "scenarios").glob("*.yaml"))}
-
-
-@contextmanager
-def exit_with_message(command: str) -> Iterator[None]:
-    """Turns errors that the user can fix into a one-line message."""
-    try:
-        yield
-    except (ScenarioError, FileError, GeneratorLostError) as error:
-        raise SystemExit(f"{command}: {error}") from error
-    except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
 
 
 class LoadCommand(ConnectionOptions):
@@ -108,12 +93,11 @@ class LoadCommand(ConnectionOptions):
 
     def cli_cmd(self) -> None:
         """Runs the load and prints the report; exits with status 1 if a run is void."""
-        with exit_with_message("dragoman load"):
-            document = asyncio.run(self._run())
-            if self.out is not None:
-                from dragoman.loadtest.report import write_report  # noqa: PLC0415 - plotly takes a second to import
+        document = asyncio.run(self._run())
+        if self.out is not None:
+            from dragoman.loadtest.report import write_report  # noqa: PLC0415 - plotly takes a second to import
 
-                write_report(self.out, document)
+            write_report(self.out, document)
         print(to_line(document))
         if document.void:
             raise SystemExit(1)
@@ -218,10 +202,6 @@ class LoadReportCommand(BaseSettings):
         names = {path.parent.resolve().name if path.stem == "load" else path.stem: path for path in self.reports}
         if len(names) < len(self.reports):
             names = {str(path): path for path in self.reports}
-        with exit_with_message("dragoman load report"):
-            page = render({name: read_report(path) for name, path in names.items()})
-            try:
-                self.out.write_text(page, encoding="utf-8")
-            except OSError as error:
-                raise FileError(f"out: {self.out}: {error.strerror}") from error
+        page = render({name: read_report(path) for name, path in names.items()})
+        write_output(self.out, page)
         print(self.out)

@@ -26,6 +26,7 @@ from dragoman.loadtest.plan import LoadPlan
 from dragoman.loadtest.protocols import PROTOCOLS, Protocols
 from dragoman.loadtest.samples import Book, Samples
 from dragoman.loadtest.scenario import LoadProtocol, LoadRequest
+from dragoman.model.errors import UserError
 
 
 async def run_open_loop(client: Client, plan: LoadPlan, start_seconds: float, book: Book, stop: asyncio.Event) -> None:
@@ -178,7 +179,7 @@ AHEAD_SECONDS_PER_REQUEST = 2e-5
 END_SECONDS = 10.0
 
 
-class GeneratorLostError(Exception):
+class GeneratorLostError(UserError):
     """A generator process died, so its requests cannot be accounted for."""
 
 
@@ -198,10 +199,7 @@ class Generators:
         cpus: Collection[int] = (),
         known: Protocols = PROTOCOLS,
     ) -> AsyncIterator[Self]:
-        """Starts processes on the given CPUs (empty for any), and ends them with the block.
-
-        `known` defines the protocols.
-        """
+        """Starts processes on the given CPUs (empty for any), and ends them with the block."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([work.__module__])
         processes = []
@@ -240,10 +238,7 @@ class Generators:
         """Runs a plan on all processes; returns when every request has ended.
 
         `on_samples` receives the requests in increments. In a closed loop, `users` is their number. If processes may be
-        lost, the requests that they did not report are missing.
-
-        Raises:
-            GeneratorLostError: if a process dies and `may_be_lost` is false.
+        lost, the requests that they did not report are missing; else GeneratorLostError is raised if a process dies.
         """
         count = len(self._processes)
 

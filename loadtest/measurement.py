@@ -1,6 +1,8 @@
 """Runs one plan: generates load, reads the server's metrics and calls a watcher."""
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -47,6 +49,15 @@ class Run:
 Watcher = Callable[[Run], None]
 # Disturbs the server or the generators during a run.
 Disturbance = Callable[[Run], Awaitable[None]]
+
+
+async def stall(process_id: int, seconds: float) -> None:
+    """Stops a process (SIGSTOP) for a time; it runs again even if the stall is canceled."""
+    os.kill(process_id, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        os.kill(process_id, signal.SIGCONT)
 
 
 async def nothing(*_: object) -> None:

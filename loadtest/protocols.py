@@ -12,8 +12,9 @@ import yaml
 from google.protobuf.descriptor_pool import Default
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
+from dragoman.model.config import Section
 from dragoman.protos import inference_pb2, translation_pb2
 
 # The modules register their services in protobuf's pool of descriptors.
@@ -31,10 +32,8 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-class RequestProtocol(BaseModel):
+class RequestProtocol(Section):
     """A protocol of requests: transport, call, and templates of the body and its response."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     transport: Literal["grpc", "grpc-stream", "grpc-many", "http", "sse"]
     call: str = Field(min_length=1)

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from dragoman.loadtest.results import DOCUMENTS, LoadDocument, RunResult
 from dragoman.loadtest.scenario import describe_errors
 from dragoman.loadtest.tables import curve_table, kind_table, run_table, summary, warnings
-from dragoman.model.errors import reason_of
 from dragoman.serve.host.files import FileError
 
 
@@ -160,20 +159,15 @@ def _body(documents: Mapping[str, LoadDocument]) -> Iterator[str]:
 
 
 def write_report(folder: Path, document: LoadDocument) -> None:
-    """Writes load.json and load.html into a folder, created if needed; raises FileError if a file cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "load.json").write_bytes(DOCUMENTS.dump_json(document, indent=1))
-        (folder / "load.html").write_text(render({folder.resolve().name: document}), encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"out: {error.filename}: {error.strerror}") from error
+    """Writes load.json and load.html into a folder, created if needed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "load.json").write_bytes(DOCUMENTS.dump_json(document, indent=1))
+    (folder / "load.html").write_text(render({folder.resolve().name: document}), encoding="utf-8")
 
 
 def read_report(path: Path) -> LoadDocument:
-    """Reads load.json; raises FileError if the file cannot be read or is not a report."""
+    """Reads load.json; raises FileError if it is not a report."""
     try:
         return DOCUMENTS.validate_json(path.read_bytes())
     except ValidationError as error:
         raise FileError(f"{path}: expected a `dragoman load` report: {describe_errors(error)}") from error
-    except OSError as error:
-        raise FileError(f"{path}: {reason_of(error)}") from error

@@ -53,10 +53,7 @@ class RequestsResult:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A slice of a run: its middle in seconds from the start, including the warm-up, and the requests intended in it.
-
-    `p50` and `p99` are latencies in seconds; None without answers.
-    """
+    """A slice of a run with its middle and requests; latencies are in seconds, None without answers."""
 
     seconds: float
     sent_per_second: float
@@ -201,10 +198,7 @@ def _server_result(
 
 @dataclass(frozen=True, slots=True)
 class CapacityResult:
-    """The highest rate that meets an objective, if any, the tried rates, and results from 0.1 to 2 times the capacity.
-
-    It is void if the generator, not the server, limits the capacity.
-    """
+    """The capacity, if any, tried rates and those from 0.1 to 2 times of it; void if the generator limits it."""
 
     objective: str
     bound_seconds: float

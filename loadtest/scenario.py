@@ -17,10 +17,11 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dragoman.loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
-from dragoman.model.errors import reason_of
+from dragoman.model.config import Section
+from dragoman.model.errors import UserError, reason_of
 from dragoman.serve.translation.fields import SearchFields
 
 # Seconds from the start of a phase, ascending, shape (requests,).
@@ -41,14 +42,8 @@ SourceLanguage = Annotated[str, Field(description="Language of the sentences (IS
 TargetLanguage = Annotated[str, Field(description="Language of the translations (ISO 639-1), for multilingual models.")]
 
 
-class ScenarioError(Exception):
+class ScenarioError(UserError):
     """A scenario or a file that it names cannot be used; the message names the field and the expected value."""
-
-
-class _Part(BaseModel):
-    """Base of scenario models; unknown fields are rejected."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 # A path in a scenario file is relative to its folder, which is the context of the validation.
@@ -65,9 +60,7 @@ class SearchOptions(SearchFields):
         return self.model_dump(exclude_defaults=True, mode="json")
 
 
-class _Phase(_Part):
-    """A part of a load."""
-
+class _Phase(Section):
     name: str = Field("load", min_length=1, description="Name in reports.")
 
 
@@ -138,7 +131,7 @@ class RampPhase(TimedPhase):
         return np.asarray(self.rate + (self.last_rate - self.rate) * seconds / self.duration_seconds)
 
 
-class TracedRequest(_Part):
+class TracedRequest(Section):
     """A recorded request."""
 
     seconds: float = Field(allow_inf_nan=False, description="Time of the request, from any origin.")
@@ -196,7 +189,7 @@ AnyPhase = Annotated[
 ]
 
 
-class RequestKind(_Part):
+class RequestKind(Section):
     """A kind of requests."""
 
     name: str = Field("requests", min_length=1, description="Name in reports.")
@@ -259,7 +252,7 @@ class LoadRequest:
         return {**protocol.write(self.values), **self.kind.fields}
 
 
-class Objective(_Part):
+class Objective(Section):
     """A service level objective: a latency percentile and a share of failed requests."""
 
     percentile: float = Field(99.0, gt=0, lt=100, description="Bounded latency percentile.")
@@ -281,7 +274,7 @@ class Objective(_Part):
         return f"{latency}, failed {'0' if not self.failed_share else f'<= {self.failed_share:.2%}'}"
 
 
-class Scenario(_Part):
+class Scenario(Section):
     """A load: kinds of requests, phases, and what is required of the server and of the generator."""
 
     sentences: _RelativePath | None = Field(
@@ -317,11 +310,7 @@ class Scenario(_Part):
         return {**PROTOCOLS, **self.protocols}
 
     def with_fields(self, of_kinds: Mapping[str, Any], of_phases: Mapping[str, Any], **fields: object) -> Self:
-        """Returns the scenario with other values of fields, of all its kinds and of all its phases with a rate.
-
-        Raises:
-            ScenarioError: if the result is invalid.
-        """
+        """Returns the scenario with other values in all kinds and phases; raises ScenarioError if it is invalid."""
         if of_phases and not any(isinstance(phase, TimedPhase) for phase in self.phases):
             raise ScenarioError(f"{next(iter(of_phases))}: expected a scenario with a phase that is no replay")
         phases = [phase.model_copy(update=of_phases if isinstance(phase, TimedPhase) else {}) for phase in self.phases]

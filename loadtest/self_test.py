@@ -9,9 +9,7 @@ so that it answers the hundreds of requests that queue during a stall within mom
 """
 
 import asyncio
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -26,7 +24,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from dragoman.loadtest.clients import OK, Targets
 from dragoman.loadtest.generator import Generators
-from dragoman.loadtest.measurement import Run, measure
+from dragoman.loadtest.measurement import Run, measure, stall
 from dragoman.loadtest.plan import draw_plan
 from dragoman.loadtest.results import why_void
 from dragoman.loadtest.samples import Samples, percentile
@@ -132,21 +130,17 @@ class SelfTestCommand(BaseSettings):
         """Returns the actual length of the stall, and the requests."""
         stalled_seconds = 0.0
 
-        async def stall(run: Run) -> None:
+        async def disturb(run: Run) -> None:
             nonlocal stalled_seconds
             await asyncio.sleep(STALL_BEGINS_AT * self.duration_seconds - run.now_seconds)
             begun_seconds = time.monotonic()
-            os.kill(process, signal.SIGSTOP)
-            try:
-                await asyncio.sleep(self.stall_seconds)
-            finally:
-                os.kill(process, signal.SIGCONT)
+            await stall(process, self.stall_seconds)
             stalled_seconds = time.monotonic() - begun_seconds
 
         phase = ConstantPhase(rate=self.rate, duration_seconds=self.duration_seconds)
         kind = RequestKind(protocol="rest", timeout_seconds=10 * self.stall_seconds + 10)
         plan = draw_plan(Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,)), read_sentences(None), seed=1)
-        run = await measure(generators, plan, users=users, disturb=stall)
+        run = await measure(generators, plan, users=users, disturb=disturb)
         return stalled_seconds, run.samples
 
 

@@ -156,10 +156,7 @@ class LoadSession:
         return await self._measure(title, draw_plan(self.scenario, self.sentences, self.scenario.seed))
 
     async def find_capacity(self, title: str, *, curve: bool = True) -> CapacityResult:
-        """Searches the highest rate that meets the objective, from that of the first phase on.
-
-        Then measures rates around it, unless `curve` is false.
-        """
+        """Searches the capacity from the rate of the first phase on. With `curve`, measures rates around it too."""
         scenario, tried = self.scenario, list[tuple[float, RunResult]]()
 
         async def measure_rate(rate: float) -> RunResult:

@@ -61,6 +61,9 @@ class TransformerConfig(SequenceLimits):
     activation: Literal["relu", "gelu", "silu", "swiglu"] = Field(
         "relu", description="activation of the feed-forward network"
     )
+    decoder_memory: Memory = Field(
+        "self_attention", description="how a decoder layer reads earlier positions; ssru: recurrent units"
+    )
     positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="position encoding")
     tie_embeddings: bool = Field(True, description="one matrix for source, target and output; else three")
     scale_embeddings: bool = Field(True, description="multiply embeddings by sqrt(d_model)")
@@ -98,11 +101,6 @@ class TransformerConfig(SequenceLimits):
         return "none"
 
     @property
-    def decoder_memory(self) -> Memory:
-        """How a decoder layer reads earlier positions."""
-        return "self_attention"
-
-    @property
     def needs_standard_graphs(self) -> bool:
         """Whether neither PyTorch nor the native operators compute the model, only graphs of standard operators."""
         return False
@@ -127,13 +125,9 @@ class RecurrentConfig(SequenceLimits):
     window: int = Field(10, gt=0, description="local attention: positions on each side (D in the paper)")
 
     @model_validator(mode="after")
-    def _check_width(self) -> "RecurrentConfig":
+    def _check_options(self) -> "RecurrentConfig":
         if self.d_model % 2:
             raise ValueError(f"d_model: expected an even number, half per encoder direction, got {self.d_model}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_hard(self) -> "RecurrentConfig":
         if self.hard and self.attention != "additive":
             raise ValueError(f"attention: expected additive for hard attention, got {self.attention}")
         return self
@@ -153,10 +147,10 @@ ModelConfig = Annotated[
 
 
 class Direction(Section):
-    """A source and a target language, as ISO 639-1 codes."""
+    """A source and a target language: ISO 639 codes, with a script where a language has several, as zh-Hant."""
 
-    source: str = Field(pattern=r"^[a-z]{2,3}$", description="source language")
-    target: str = Field(pattern=r"^[a-z]{2,3}$", description="target language")
+    source: str = Field(pattern=r"^[a-z]{2,3}(-[A-Z][a-z]{3})?$", description="source language")
+    target: str = Field(pattern=r"^[a-z]{2,3}(-[A-Z][a-z]{3})?$", description="target language")
 
     def __str__(self) -> str:
         return f"{self.source}-{self.target}"
@@ -248,16 +242,12 @@ class RunConfig(Section):
     training: TrainingConfig = TrainingConfig()
 
     @model_validator(mode="after")
-    def _check_sampling(self) -> "RunConfig":
+    def _check_training(self) -> "RunConfig":
         if self.training.subword_sampling and self.tokenizer.kind != "unigram":
             raise ValueError(
                 f"training.subword_sampling: expected 0 for the tokenizer.kind {self.tokenizer.kind},"
                 f" got {self.training.subword_sampling}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_guided_alignment(self) -> "RunConfig":
         if self.training.guided_alignment and self.model.architecture != "transformer":
             raise ValueError(
                 f"training.guided_alignment: expected 0 for the model.architecture {self.model.architecture},"

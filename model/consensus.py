@@ -18,8 +18,8 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from sacrebleu.metrics.bleu import BLEU
 from tqdm import tqdm
 
-from dragoman.model.data.corpus import CorpusError, read_lines
-from dragoman.model.output_file import check_output
+from dragoman.model.data.corpus import read_lines
+from dragoman.model.output_file import check_output, write_output
 from dragoman.model.scoring import bleu_metric
 
 LINES_OF_TASK = 200
@@ -41,10 +41,7 @@ class ConsensusCommand(BaseSettings):
     def cli_cmd(self) -> None:
         """Reads the files, chooses line by line, and writes the output."""
         check_output("consensus", "output", self.output)
-        try:
-            files = [read_lines(path) for path in self.translations]
-        except CorpusError as error:
-            raise SystemExit(f"dragoman consensus: {error}") from error
+        files = [read_lines(path) for path in self.translations]
         for path, lines in zip(self.translations, files, strict=True):
             if len(lines) != len(files[0]):
                 raise SystemExit(
@@ -60,7 +57,7 @@ class ConsensusCommand(BaseSettings):
             text = "".join(f"{line}\n" for line in tqdm(chosen, "choosing", len(files[0]), unit=" lines", disable=None))
         finally:
             processes.shutdown(cancel_futures=True)
-        self.output.write_text(text, encoding="utf-8")
+        write_output(self.output, text)
 
 
 @contextmanager

@@ -27,7 +27,11 @@ _REMEDIES = {
 }
 
 
-class RunError(Exception):
+class UserError(Exception):
+    """A command cannot do what was requested. The message names a field or a file, and what was expected."""
+
+
+class RunError(UserError):
     """The folder is not a run or lacks what the caller needs; the message has the reason."""
 
 

@@ -1,13 +1,13 @@
 """Shapes of imported Transformers that training does not offer.
 
-They are T5, relative positions, other heads and gates, and decoders with recurrent units.
+They are T5, relative positions, and other heads and gates.
 """
 
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from dragoman.model.config import Distances, InnerActivation, Memory, TransformerConfig
+from dragoman.model.config import Distances, InnerActivation, TransformerConfig
 
 # The CPU's cache keeps groups of four head dimensions.
 HEAD_SIZE_STEP = 8
@@ -30,8 +30,6 @@ class ImportedConfig(TransformerConfig):
     inner: InnerActivation = Field(description="activation of the feed-forward network or of its gate")
     has_gate: bool = Field(description="a gate multiplies the inner layer of the feed-forward network")
     position_distances: Distances = Field(description="dependence of self-attention on distances")
-
-    memory: Memory = Field("self_attention", description="how a decoder layer reads earlier positions")
 
     @model_validator(mode="after")
     def _check_head_size(self) -> "ImportedConfig":
@@ -60,38 +58,20 @@ class ImportedConfig(TransformerConfig):
         return self.position_distances
 
     @property
-    def decoder_memory(self) -> Memory:
-        """How a decoder layer reads earlier positions."""
-        return self.memory
-
-    @property
     def needs_standard_graphs(self) -> bool:
         """Whether neither PyTorch nor the native operators compute the model, only graphs of standard operators."""
         return True
 
 
 def attention_fields(
-    d_model: int,
-    heads: int,
-    head_size: int,
-    activation: tuple[InnerActivation, bool],
-    distances: Distances = "none",
-    *,
-    memory: Memory = "self_attention",
+    d_model: int, heads: int, head_size: int, activation: tuple[InnerActivation, bool], distances: Distances = "none"
 ) -> dict[str, object]:
     """Returns the fields of a `TransformerConfig`, or of an `ImportedConfig` if training does not offer them.
 
     `activation` is that of the feed-forward network or of its gate, and whether there is a gate.
     """
     fields: dict[str, object] = {"d_model": d_model, "heads": heads}
-    usual = (distances, memory) == ("none", "self_attention")
-    if usual and d_model == heads * head_size and activation in TRAINED:
+    if distances == "none" and d_model == heads * head_size and activation in TRAINED:
         return fields | {"activation": TRAINED[activation]}
     inner, has_gate = activation
-    return fields | {
-        "width_of_head": head_size,
-        "inner": inner,
-        "has_gate": has_gate,
-        "position_distances": distances,
-        "memory": memory,
-    }
+    return fields | {"width_of_head": head_size, "inner": inner, "has_gate": has_gate, "position_distances": distances}

@@ -36,65 +36,37 @@ class TrainedModel:
     steps: int
 
     def source_ids(self, direction: Direction, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the encoder input of each text: the direction's token if the model has one, the text and EOS.
-
-        Raises:
-            ValueError: if the model does not translate in this direction.
-        """
+        """Returns the direction's token, the text and EOS of each text; raises ValueError for another direction."""
         prefix = source_prefix(self.tokenizer, self.config.directions, direction)
         return [[*prefix, *ids, EOS_ID] for ids in self.tokenizer.encode_lines(texts)]
 
 
-@dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Paths of a run."""
+    """Paths of a run.
 
-    path: Path
+    Attributes:
+        config: the configuration, YAML.
+        inputs: hashes of data and initial model, YAML; runs of earlier versions have none.
+        tokenizer: the SentencePiece model.
+        last_checkpoint: the checkpoint from which an interrupted training resumes.
+        best_checkpoint: the best checkpoint by the configured measure on the validation set.
+        samples: source texts, a line each with both languages; an export derives its golden sentences from them.
+        logs: the folder of TensorBoard logs.
+        curves: a plot of the logs, drawn after the last training step.
+        done: a file that exists after the last training step.
+    """
 
-    @property
-    def config(self) -> Path:
-        """The configuration, YAML."""
-        return self.path / "config.yaml"
-
-    @property
-    def inputs(self) -> Path:
-        """Hashes of data and initial model, YAML; runs of earlier versions have none."""
-        return self.path / "inputs.yaml"
-
-    @property
-    def tokenizer(self) -> Path:
-        """The SentencePiece model."""
-        return self.path / "tokenizer.model"
-
-    @property
-    def last_checkpoint(self) -> Path:
-        """The checkpoint from which an interrupted training resumes."""
-        return self.path / "checkpoints" / "last.ckpt"
-
-    @property
-    def best_checkpoint(self) -> Path:
-        """The best checkpoint by the configured measure on the validation set."""
-        return self.path / "checkpoints" / "best.ckpt"
-
-    @property
-    def samples(self) -> Path:
-        """Source texts, a line each with both languages; an export derives its golden sentences from them."""
-        return self.path / "samples.tsv"
-
-    @property
-    def logs(self) -> Path:
-        """The folder of TensorBoard logs."""
-        return self.path / "logs"
-
-    @property
-    def curves(self) -> Path:
-        """A plot of the logs, drawn after the last training step."""
-        return self.path / "curves.svg"
-
-    @property
-    def done(self) -> Path:
-        """A file that exists after the last training step."""
-        return self.path / "done"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.inputs = path / "inputs.yaml"
+        self.tokenizer = path / "tokenizer.model"
+        self.last_checkpoint = path / "checkpoints" / "last.ckpt"
+        self.best_checkpoint = path / "checkpoints" / "best.ckpt"
+        self.samples = path / "samples.tsv"
+        self.logs = path / "logs"
+        self.curves = path / "curves.svg"
+        self.done = path / "done"
 
     def load(self) -> TrainedModel:
         """Loads the best checkpoint in evaluation mode; raises RunError if it or another file is missing or damaged."""

@@ -19,14 +19,10 @@ from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Scores of a set of translations.
+    """BLEU (Papineni et al. 2002) and chrF (Popovic 2015), 0 to 100, and the share of exact translations, 0 to 1.
 
-    Attributes:
-        bleu: BLEU (Papineni et al. 2002), 0 to 100.
-        chrf: chrF (Popovic 2015), 0 to 100.
-        exact: share of translations equal to their reference, 0 to 1.
-        length_ratio: tokens of all translations / tokens of all references, as BLEU tokenizes; below 1, BLEU's brevity
-            penalty applies.
+    `length_ratio` is tokens of all translations / tokens of all references, as BLEU tokenizes; below 1, BLEU's brevity
+    penalty applies.
     """
 
     bleu: float

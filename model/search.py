@@ -34,11 +34,9 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class Beams:
-    """The live hypotheses of every sentence.
+    """The live hypotheses of every sentence: ids, int64 [B, K, T], starting with BOS, and scores, float [B, K].
 
-    Attributes:
-        target_ids: int64 [B, K, T], starting with BOS.
-        scores: float [B, K]; -inf where a sentence has fewer than K hypotheses.
+    A score is -inf where a sentence has fewer than K hypotheses.
     """
 
     target_ids: Tensor
@@ -191,6 +189,25 @@ class Generated:
     gaps: tuple[float, ...] = ()
 
 
+def generate(
+    model: TranslationModel, sources: Sequence[Sequence[int]], beam_size: int, length_penalty: float
+) -> list[Generated]:
+    """Translates one batch by greedy search, if the beam size is 1, or by beam search."""
+    if beam_size == 1:
+        return generate_greedy(model, sources)
+    return generate_beam(model, sources, beam_size, length_penalty)
+
+
+def translate_all(model: TranslationModel, sources: Sequence[Sequence[int]], batch_size: int) -> list[Generated]:
+    """Translates any number of sources by greedy search, in batches of similar length."""
+    order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+    found: dict[int, Generated] = {}
+    for start in range(0, len(order), batch_size):
+        batch = order[start : start + batch_size]
+        found |= zip(batch, generate_greedy(model, [sources[index] for index in batch]), strict=True)
+    return [found[index] for index in range(len(sources))]
+
+
 @torch.inference_mode()
 def generate_greedy(model: TranslationModel, sources: Sequence[Sequence[int]]) -> list[Generated]:
     """Translates one batch of complete sources, taking the most probable token at every step.
@@ -245,8 +262,6 @@ def _start(model: TranslationModel, sources: Sequence[Sequence[int]]) -> Decoder
 
 @dataclass(slots=True)
 class _Draft:
-    """An unfinished translation."""
-
     eos_id: int
     target_ids: list[int] = field(default_factory=list)
     score: float = 0.0

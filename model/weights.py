@@ -17,10 +17,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class TransformerWeights:
-    """The parameters of a Transformer, named as in `dragoman.model.network.transformer.Transformer`.
-
-    Tables of positions are among them, also if they are computed.
-    """
+    """The parameters of a Transformer, named as in the network; also tables of positions that are computed."""
 
     config: TransformerConfig
     vocabulary_size: int

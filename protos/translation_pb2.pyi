@@ -100,6 +100,34 @@ FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 """The translation reached its maximum length: max_target_tokens, max_target_ratio or the model's limit."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
+class _FetchState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FetchStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FetchState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FETCH_STATE_UNSPECIFIED: _FetchState.ValueType  # 0
+    """Never sent."""
+    FETCH_STATE_AVAILABLE: _FetchState.ValueType  # 1
+    """No request has needed the model yet."""
+    FETCH_STATE_FETCHING: _FetchState.ValueType  # 2
+    """The model is downloaded, converted or loaded."""
+    FETCH_STATE_FAILED: _FetchState.ValueType  # 3
+    """The last attempt failed; a later request tries again."""
+
+class FetchState(_FetchState, metaclass=_FetchStateEnumTypeWrapper):
+    """State of a model that the server fetches."""
+
+FETCH_STATE_UNSPECIFIED: FetchState.ValueType  # 0
+"""Never sent."""
+FETCH_STATE_AVAILABLE: FetchState.ValueType  # 1
+"""No request has needed the model yet."""
+FETCH_STATE_FETCHING: FetchState.ValueType  # 2
+"""The model is downloaded, converted or loaded."""
+FETCH_STATE_FAILED: FetchState.ValueType  # 3
+"""The last attempt failed; a later request tries again."""
+Global___FetchState: _TypeAlias = FetchState  # noqa: Y015
+
 class _ModelState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -114,6 +142,8 @@ class _ModelStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelState
     """The model translates."""
     MODEL_STATE_FAILED: _ModelState.ValueType  # 3
     """The model failed, and translates again after it has recovered."""
+    MODEL_STATE_UNLOADED: _ModelState.ValueType  # 4
+    """The model has left the memory, and the next request loads it."""
 
 class ModelState(_ModelState, metaclass=_ModelStateEnumTypeWrapper):
     """State of a model."""
@@ -126,6 +156,8 @@ MODEL_STATE_READY: ModelState.ValueType  # 2
 """The model translates."""
 MODEL_STATE_FAILED: ModelState.ValueType  # 3
 """The model failed, and translates again after it has recovered."""
+MODEL_STATE_UNLOADED: ModelState.ValueType  # 4
+"""The model has left the memory, and the next request loads it."""
 Global___ModelState: _TypeAlias = ModelState  # noqa: Y015
 
 @_typing.final
@@ -346,8 +378,9 @@ class SearchOptions(_message.Message):
     SUPPRESS_UNKNOWN_FIELD_NUMBER: _builtins.int
     TOKEN_SCORES_FIELD_NUMBER: _builtins.int
     ALIGNMENTS_FIELD_NUMBER: _builtins.int
+    SHORTLIST_FIELD_NUMBER: _builtins.int
     beam_size: _builtins.int
-    """Beam size K; each hypothesis takes a slot. 1: greedy search or sampling. Range: 1 to 1,000. Default 1."""
+    """Beam size K; each hypothesis takes a slot. 1: greedy. A model may set the default. Range: 1 to 1,000. Default 1."""
     patience: _builtins.float
     """Stop at round(patience * K) finished hypotheses, at least 1. Requires K > 1. Range: above 0, to 10. Default 1."""
     hypotheses: _builtins.int
@@ -382,6 +415,8 @@ class SearchOptions(_message.Message):
     """Return the natural log-probability of every target token. Default "false"."""
     alignments: _builtins.str
     """Return alignments of "words" or "tokens". Requires a server with alignments."""
+    shortlist: _builtins.bool
+    """Choose from the likely tokens of each source alone; unset: as the server sets it."""
     @_builtins.property
     def suppressed_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Target pieces that are never chosen, at most 64. U+2581 starts a word."""
@@ -408,10 +443,11 @@ class SearchOptions(_message.Message):
         suppress_unknown: _builtins.bool | None = ...,
         token_scores: _builtins.bool | None = ...,
         alignments: _builtins.str | None = ...,
+        shortlist: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_alignments", b"_alignments", "_beam_size", b"_beam_size", "_coverage_penalty", b"_coverage_penalty", "_hypotheses", b"_hypotheses", "_length_penalty", b"_length_penalty", "_max_target_ratio", b"_max_target_ratio", "_max_target_tokens", b"_max_target_tokens", "_min_target_ratio", b"_min_target_ratio", "_min_target_tokens", b"_min_target_tokens", "_no_repeat_ngram_tokens", b"_no_repeat_ngram_tokens", "_patience", b"_patience", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_suppress_unknown", b"_suppress_unknown", "_temperature", b"_temperature", "_token_scores", b"_token_scores", "_top_k", b"_top_k", "_top_p", b"_top_p", "alignments", b"alignments", "beam_size", b"beam_size", "coverage_penalty", b"coverage_penalty", "hypotheses", b"hypotheses", "length_penalty", b"length_penalty", "max_target_ratio", b"max_target_ratio", "max_target_tokens", b"max_target_tokens", "min_target_ratio", b"min_target_ratio", "min_target_tokens", b"min_target_tokens", "no_repeat_ngram_tokens", b"no_repeat_ngram_tokens", "patience", b"patience", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "suppress_unknown", b"suppress_unknown", "temperature", b"temperature", "token_scores", b"token_scores", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_alignments", b"_alignments", "_beam_size", b"_beam_size", "_coverage_penalty", b"_coverage_penalty", "_hypotheses", b"_hypotheses", "_length_penalty", b"_length_penalty", "_max_target_ratio", b"_max_target_ratio", "_max_target_tokens", b"_max_target_tokens", "_min_target_ratio", b"_min_target_ratio", "_min_target_tokens", b"_min_target_tokens", "_no_repeat_ngram_tokens", b"_no_repeat_ngram_tokens", "_patience", b"_patience", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_shortlist", b"_shortlist", "_suppress_unknown", b"_suppress_unknown", "_temperature", b"_temperature", "_token_scores", b"_token_scores", "_top_k", b"_top_k", "_top_p", b"_top_p", "alignments", b"alignments", "beam_size", b"beam_size", "coverage_penalty", b"coverage_penalty", "hypotheses", b"hypotheses", "length_penalty", b"length_penalty", "max_target_ratio", b"max_target_ratio", "max_target_tokens", b"max_target_tokens", "min_target_ratio", b"min_target_ratio", "min_target_tokens", b"min_target_tokens", "no_repeat_ngram_tokens", b"no_repeat_ngram_tokens", "patience", b"patience", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "shortlist", b"shortlist", "suppress_unknown", b"suppress_unknown", "temperature", b"temperature", "token_scores", b"token_scores", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_alignments", b"_alignments", "_beam_size", b"_beam_size", "_coverage_penalty", b"_coverage_penalty", "_hypotheses", b"_hypotheses", "_length_penalty", b"_length_penalty", "_max_target_ratio", b"_max_target_ratio", "_max_target_tokens", b"_max_target_tokens", "_min_target_ratio", b"_min_target_ratio", "_min_target_tokens", b"_min_target_tokens", "_no_repeat_ngram_tokens", b"_no_repeat_ngram_tokens", "_patience", b"_patience", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_suppress_unknown", b"_suppress_unknown", "_temperature", b"_temperature", "_token_scores", b"_token_scores", "_top_k", b"_top_k", "_top_p", b"_top_p", "alignments", b"alignments", "beam_size", b"beam_size", "coverage_penalty", b"coverage_penalty", "hypotheses", b"hypotheses", "length_penalty", b"length_penalty", "max_target_ratio", b"max_target_ratio", "max_target_tokens", b"max_target_tokens", "min_target_ratio", b"min_target_ratio", "min_target_tokens", b"min_target_tokens", "no_repeat_ngram_tokens", b"no_repeat_ngram_tokens", "patience", b"patience", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "suppress_unknown", b"suppress_unknown", "suppressed_tokens", b"suppressed_tokens", "temperature", b"temperature", "token_scores", b"token_scores", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_alignments", b"_alignments", "_beam_size", b"_beam_size", "_coverage_penalty", b"_coverage_penalty", "_hypotheses", b"_hypotheses", "_length_penalty", b"_length_penalty", "_max_target_ratio", b"_max_target_ratio", "_max_target_tokens", b"_max_target_tokens", "_min_target_ratio", b"_min_target_ratio", "_min_target_tokens", b"_min_target_tokens", "_no_repeat_ngram_tokens", b"_no_repeat_ngram_tokens", "_patience", b"_patience", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_shortlist", b"_shortlist", "_suppress_unknown", b"_suppress_unknown", "_temperature", b"_temperature", "_token_scores", b"_token_scores", "_top_k", b"_top_k", "_top_p", b"_top_p", "alignments", b"alignments", "beam_size", b"beam_size", "coverage_penalty", b"coverage_penalty", "hypotheses", b"hypotheses", "length_penalty", b"length_penalty", "max_target_ratio", b"max_target_ratio", "max_target_tokens", b"max_target_tokens", "min_target_ratio", b"min_target_ratio", "min_target_tokens", b"min_target_tokens", "no_repeat_ngram_tokens", b"no_repeat_ngram_tokens", "patience", b"patience", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "shortlist", b"shortlist", "suppress_unknown", b"suppress_unknown", "suppressed_tokens", b"suppressed_tokens", "temperature", b"temperature", "token_scores", b"token_scores", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__alignments: _TypeAlias = _typing.Literal["alignments"]  # noqa: Y015
     _WhichOneofArgType__alignments: _TypeAlias = _typing.Literal["_alignments", b"_alignments"]  # noqa: Y015
@@ -439,6 +475,8 @@ class SearchOptions(_message.Message):
     _WhichOneofArgType__repetition_penalty: _TypeAlias = _typing.Literal["_repetition_penalty", b"_repetition_penalty"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    _WhichOneofReturnType__shortlist: _TypeAlias = _typing.Literal["shortlist"]  # noqa: Y015
+    _WhichOneofArgType__shortlist: _TypeAlias = _typing.Literal["_shortlist", b"_shortlist"]  # noqa: Y015
     _WhichOneofReturnType__suppress_unknown: _TypeAlias = _typing.Literal["suppress_unknown"]  # noqa: Y015
     _WhichOneofArgType__suppress_unknown: _TypeAlias = _typing.Literal["_suppress_unknown", b"_suppress_unknown"]  # noqa: Y015
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
@@ -475,6 +513,8 @@ class SearchOptions(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__repetition_penalty) -> _WhichOneofReturnType__repetition_penalty | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__shortlist) -> _WhichOneofReturnType__shortlist | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__suppress_unknown) -> _WhichOneofReturnType__suppress_unknown | None: ...
     @_typing.overload
@@ -1318,22 +1358,70 @@ class ListModelsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MODELS_FIELD_NUMBER: _builtins.int
+    AVAILABLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___Model]:
         """The served models."""
+
+    @_builtins.property
+    def available(self) -> _containers.RepeatedCompositeFieldContainer[Global___AvailableModel]:
+        """The models that the server fetches when a request needs them."""
 
     def __init__(
         self,
         *,
         models: _abc.Iterable[Global___Model] | None = ...,
+        available: _abc.Iterable[Global___AvailableModel] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "models", b"models"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListModelsResponse: _TypeAlias = ListModelsResponse  # noqa: Y015
+
+@_typing.final
+class AvailableModel(_message.Message):
+    """A model that the server fetches when a request needs it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DONE_BYTES_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the model in requests."""
+    source_language: _builtins.str
+    """Source language of the model."""
+    target_language: _builtins.str
+    """Target language of the model."""
+    state: Global___FetchState.ValueType
+    """State of the model."""
+    done_bytes: _builtins.int
+    """Bytes downloaded so far."""
+    total_bytes: _builtins.int
+    """Bytes to download; 0 if not known yet."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        source_language: _builtins.str = ...,
+        target_language: _builtins.str = ...,
+        state: Global___FetchState.ValueType = ...,
+        done_bytes: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done_bytes", b"done_bytes", "name", b"name", "source_language", b"source_language", "state", b"state", "target_language", b"target_language", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AvailableModel: _TypeAlias = AvailableModel  # noqa: Y015
 
 @_typing.final
 class GetModelRequest(_message.Message):

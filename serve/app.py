@@ -1,6 +1,7 @@
 """The composition root: builds the service, starts it, and stops it on a signal."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import structlog
 
 from dragoman.serve.bundle.bundle import BundleError
-from dragoman.serve.engine.native.engine import NativeEngine
+from dragoman.serve.engine.engines import NativeEngine
 from dragoman.serve.host import event_loop
 from dragoman.serve.host.files import FileError
 from dragoman.serve.host.state import StateError
@@ -22,9 +23,7 @@ from dragoman.serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER, un
 from dragoman.serve.observability.logs import configure_logs
 from dragoman.serve.observability.metrics import ServiceMetrics
 from dragoman.serve.observability.traces import configure_traces, stop_traces
-from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.engine_models import load_engines
-from dragoman.serve.registry.lifecycle import Lifecycle, Stage
 from dragoman.serve.registry.loader import LoadModels, ModelLoader, load_threads
 from dragoman.serve.registry.registry import ModelRegistry
 from dragoman.serve.service import Service
@@ -36,6 +35,8 @@ SERVING_ERRORS = (BundleError, FileError, ListenError, OSError, StateError)
 THREAD_END_SECONDS = 0.2
 # The event loop waits this long while another thread, such as that of large requests, computes in Python.
 SWITCH_SECONDS = 0.001
+# Collections took a sixth of the time of a lone request. Requests leave few cycles behind.
+GARBAGE_OBJECTS = 10_000
 
 log = structlog.get_logger("dragoman")
 
@@ -43,8 +44,7 @@ log = structlog.get_logger("dragoman")
 def configure_logs_and_traces(settings: ServeSettings, worker: int | None = None) -> None:
     """Configures logs and traces of this process; `worker` is its number among several that serve.
 
-    Raises:
-        SystemExit: if traces are configured, but their libraries are missing.
+    Raises SystemExit if traces are configured, but their libraries are missing.
     """
     configure_logs(settings.log_format, texts=settings.log_texts, worker=worker)
     unblock(sys.stderr)
@@ -57,13 +57,9 @@ def configure_logs_and_traces(settings: ServeSettings, worker: int | None = None
 
 
 def serve(settings: ServeSettings, load: LoadModels | None = None) -> None:
-    """Serves bundles until a signal.
+    """Serves bundles until a signal; raises SystemExit with one line, if the service cannot start.
 
-    Args:
-        load: loads the graphs of a bundle for engines in Python; None: for the engines that fit the bundle.
-
-    Raises:
-        SystemExit: with one line, if the service cannot start.
+    `load` loads the graphs of a bundle for engines in Python; None: for the engines that fit the bundle.
     """
     configure_logs_and_traces(settings)
     raise_most_open_files()
@@ -95,12 +91,7 @@ def _a_thread_hangs() -> bool:
 
 
 def serve_as_worker(settings: ServeSettings, slot: WorkerSlot, load: LoadModels | None = None) -> int:
-    """Serves as one of several processes, until a signal or the supervisor's word; returns the exit status.
-
-    Args:
-        slot: of this process among the others.
-        load: as of `serve`.
-    """
+    """Serves as one of several processes, until a signal or the supervisor's word; returns the exit status."""
     configure_logs_and_traces(settings, worker=slot.number)
     try:
         problem = event_loop.run(_serve_as_worker(settings, slot, load))
@@ -108,26 +99,6 @@ def serve_as_worker(settings: ServeSettings, slot: WorkerSlot, load: LoadModels 
         stop_traces()
         LOG_WRITER.drain(EXIT_SECONDS)
     return 0 if problem is None else 1
-
-
-@asynccontextmanager
-async def open_dispatcher(settings: ServeSettings) -> AsyncIterator[Dispatcher]:
-    """Yields a dispatcher with ready models, for use in this process; opens no port.
-
-    Raises:
-        BundleError: if a bundle cannot be served with these settings.
-    """
-    metrics = ServiceMetrics()
-    loader = ModelLoader(settings, metrics, load_engines, native=True)
-    models = ModelRegistry(await loader.open_all())
-    lifecycle = Lifecycle(metrics, models)
-    try:
-        for model in models:
-            await loader.start(model)
-        lifecycle.enter(Stage.READY)
-        yield Dispatcher(models, lifecycle, settings.request_timeout_seconds)
-    finally:
-        await models.stop()
 
 
 @asynccontextmanager
@@ -206,6 +177,7 @@ async def _build_unless_stopped(building: Coroutine[Any, Any, Service], stop: as
 
 async def _run(service: Service, stop: asyncio.Event) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(GARBAGE_OBJECTS)
     await service.listen()
     await service.run(stop)
 

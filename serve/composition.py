@@ -16,15 +16,16 @@ from dragoman.serve.compat.open_inference import http as open_inference_http
 from dragoman.serve.compat.open_inference.grpc import OpenInferenceGrpc
 from dragoman.serve.compat.open_inference.http import OpenInferenceHttp
 from dragoman.serve.compat.open_inference.protocol import OpenInference
-from dragoman.serve.documents_api.background import BackgroundDocuments
+from dragoman.serve.documents.job import JobLimits
+from dragoman.serve.documents.job_store import JobStore
+from dragoman.serve.documents.job_worker import JobWorker
+from dragoman.serve.documents.jobs import DocumentJobs
+from dragoman.serve.documents.reader import DocumentReader
 from dragoman.serve.documents_api.http import HttpDocuments
-from dragoman.serve.documents_api.parts import DocumentParts
-from dragoman.serve.documents_api.translator import SegmentTranslator
-from dragoman.serve.edge.arrivals import HTTP_ITERATIONS, Arrivals
+from dragoman.serve.documents_api.translator import DocumentParts, SegmentTranslator
 from dragoman.serve.edge.auth import Security
-from dragoman.serve.edge.body_parser import BodyParser
 from dragoman.serve.edge.interface import Interface
-from dragoman.serve.edge.load_shedding import LoadShedder, Processor
+from dragoman.serve.edge.load_shedding import HTTP_ITERATIONS, Arrivals, LoadShedder, Processor
 from dragoman.serve.edge.parameters import ParameterReader
 from dragoman.serve.edge.reader import MAX_LARGEST_BODIES, RequestReader
 from dragoman.serve.edge.route_table import HIDDEN, Route, RouteGroup
@@ -39,9 +40,11 @@ from dragoman.serve.http.limits import HttpLimits
 from dragoman.serve.keys.accounts import KeyMetrics
 from dragoman.serve.observability.log_writer import LOG_WRITER
 from dragoman.serve.observability.metrics import ServiceMetrics
-from dragoman.serve.page.static_files import StaticFiles, build_static
+from dragoman.serve.page.assets import StaticFiles, build_static
 from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.registry.keeper import ModelKeeper
 from dragoman.serve.registry.lifecycle import Lifecycle
+from dragoman.serve.registry.on_demand import OnDemand
 from dragoman.serve.registry.registry import ModelRegistry
 from dragoman.serve.registry.reloader import ReloadReport
 from dragoman.serve.rest.api import build_app
@@ -69,6 +72,7 @@ class Core:
     Attributes:
         state: what outlives the process; None: there are no documents, glossaries and stored keys.
         glossaries: None: there is no state.
+        on_demand: None: no model is fetched.
         max_values: of a message or a body.
     """
 
@@ -81,24 +85,26 @@ class Core:
     load_shedder: LoadShedder
     sandbox: Sandbox
     glossaries: GlossaryStore | None
+    on_demand: OnDemand | None
     dispatcher: Dispatcher
     max_values: int
 
 
 def build_core(
-    settings: ServeSettings, models: ModelRegistry, metrics: ServiceMetrics, state: State | None, sandbox: Sandbox
+    settings: ServeSettings, keeper: ModelKeeper, metrics: ServiceMetrics, state: State | None, sandbox: Sandbox
 ) -> Core:
     """Builds what the interfaces share.
 
-    Raises:
-        FileError: if a file of certificates or keys is invalid.
-        SystemExit: if the admin key is invalid.
+    Raises FileError if a file of certificates or keys is invalid, SystemExit if the admin key is invalid.
     """
+    models = keeper.models
     security, lifecycle = Security.open(settings, state), Lifecycle(metrics, models)
     _register_collectors(metrics, models)
     if settings.key_metrics:
         metrics.registry.register(KeyMetrics(security.accounts))
     glossaries = None if state is None else GlossaryStore(state)
+    source = settings.model_source()
+    on_demand = None if source is None else OnDemand(source, keeper, settings)
     return Core(
         settings,
         models,
@@ -106,10 +112,11 @@ def build_core(
         state,
         security,
         lifecycle,
-        LoadShedder(lambda: (model.pipeline.scheduler for model in models), Processor().busy_share),
+        LoadShedder(lambda: models.rows, Processor().busy_share),
         sandbox,
         glossaries,
-        Dispatcher(models, lifecycle, settings.request_timeout_seconds, glossaries),
+        on_demand,
+        Dispatcher(keeper, lifecycle, settings.request_timeout_seconds, glossaries, on_demand),
         max_values(max(limits.max_texts for limits in (settings, *settings.models.values()))),
     )
 
@@ -120,7 +127,7 @@ def _register_collectors(metrics: ServiceMetrics, models: ModelRegistry) -> None
     metrics.registry.register(GC_COLLECTOR)
     metrics.registry.register(PLATFORM_COLLECTOR)
     metrics.registry.register(LOG_WRITER)
-    if any(model.pipeline.settings.device == "cuda" for model in models):
+    if any(model.settings.device == "cuda" for model in models):
         metrics.registry.register(GpuCollector())
     metrics.set_build(
         {
@@ -160,25 +167,33 @@ def build_grpc(core: Core, *, shared: bool) -> GrpcApi:
     )
 
 
-def build_documents(core: Core, translator: SegmentTranslator) -> BackgroundDocuments | None:
+def build_documents(core: Core, translator: SegmentTranslator) -> JobWorker | None:
     """Builds the jobs of documents and their worker; None: there is no state."""
     if core.state is None:
         return None
-    return BackgroundDocuments(core.state, core.settings, translator, core.metrics, core.sandbox)
+    settings = core.settings
+    limits = JobLimits(
+        document_bytes=settings.document_max_bytes,
+        unpacked_bytes=settings.document_max_unpacked_bytes,
+        jobs=settings.documents_max_count,
+        store_bytes=settings.documents_max_bytes,
+        keep_seconds=settings.documents_keep_seconds,
+    )
+    jobs = DocumentJobs(JobStore(core.state, limits), limits, DocumentReader(core.sandbox, limits))
+    return JobWorker(jobs, translator, core.metrics.count_document)
 
 
 class RestBuilder:
     """Builds the REST application: all interfaces that share its port."""
 
     def __init__(
-        self, core: Core, documents: BackgroundDocuments | None, translator: SegmentTranslator, limits: HttpLimits
+        self, core: Core, documents: JobWorker | None, translator: SegmentTranslator, limits: HttpLimits
     ) -> None:
         self._core = core
         settings = core.settings
         self._arrivals = Arrivals(HTTP_ITERATIONS, lambda: core.load_shedder.busy)
         self._limits = limits
         self._reader = self._request_reader(settings.max_body_bytes)
-        self._parser = BodyParser(core.max_values)
         self._parameters = ParameterReader(self._reader, core.sandbox, core.max_values)
         # A form is somewhat larger than its file.
         document_reader = self._request_reader(
@@ -207,7 +222,7 @@ class RestBuilder:
         core = self._core
         security, settings = core.security, core.settings
         open_inference = OpenInferenceHttp(
-            OpenInference(core.dispatcher, core.models, core.lifecycle), self._reader, self._parser
+            OpenInference(core.dispatcher, core.models, core.lifecycle), self._reader, core.max_values
         )
         deepl, libretranslate = self._deepl(), self._libretranslate()
         static = build_static(page=settings.page)
@@ -243,10 +258,10 @@ class RestBuilder:
 
     def _own_routes(self, reload: Callable[[], Awaitable[ReloadReport]]) -> list[RouteGroup]:
         core, documents = self._core, self._documents
-        direction = next(iter(next(iter(core.models)).pipeline.directions))
+        direction = next(iter(next(iter(core.models)).directions))
         reloads = core.security.admin_authenticator is not None
         return [
-            HttpTexts(core.dispatcher, direction, self._reader, self._parser).routes,
+            HttpTexts(core.dispatcher, direction, self._reader, core.max_values).routes,
             HttpModels(core.models, reload, reloads=reloads).routes,
             HttpDocuments(documents.jobs, documents.translator, documents.reader).routes,
             HttpGlossaries(core.glossaries, self._reader, self._glossary_files).routes,

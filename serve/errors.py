@@ -134,6 +134,10 @@ class NotReadyError(ServiceError, reason="not_ready", grpc="UNAVAILABLE", http=5
     """The server warms up, or its model failed."""
 
 
+class FetchingError(ServiceError, reason="fetching", grpc="UNAVAILABLE", http=503, retry_seconds=5):
+    """The model of the request is being fetched; a later retry may succeed."""
+
+
 class StorageFullError(NotReadyError, reason="storage_full", grpc="RESOURCE_EXHAUSTED", http=507, retry_seconds=60):
     """The disk or the database of the server has no space; the server stores nothing until it has."""
 

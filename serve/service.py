@@ -20,12 +20,11 @@ import structlog
 from dragoman.serve.composition import RestBuilder, build_core, build_documents, build_grpc
 from dragoman.serve.documents_api.translator import SegmentTranslator
 from dragoman.serve.host.state import State
-from dragoman.serve.host.system import trim_memory
 from dragoman.serve.http.limits import HttpLimits, affordable_connections
 from dragoman.serve.http.server import HttpServer, ListenError, open_port
 from dragoman.serve.observability.exposition import write_metrics
 from dragoman.serve.observability.metrics import ServiceMetrics
-from dragoman.serve.registry.lame_duck import run_lame_duck
+from dragoman.serve.registry.keeper import ModelKeeper
 from dragoman.serve.registry.lifecycle import Stage
 from dragoman.serve.registry.loader import ModelLoader
 from dragoman.serve.registry.registry import ModelRegistry
@@ -68,17 +67,15 @@ class Service:
             http_limits: of HTTP connections; None: as the settings and the process allow.
             worker: the slot of this process among several; None: it serves alone.
 
-        Raises:
-            FileError: if a file of certificates or keys is invalid.
-            SystemExit: if the admin key is invalid.
+        Raises FileError if a file of certificates or keys is invalid, SystemExit if the admin key is invalid.
         """
-        self._loader = loader
         self._worker = worker
         self._listening = False
         sandbox = Sandbox(None if worker is None else worker.slot.parsers)
-        core = self.core = build_core(settings, models, metrics, state, sandbox)
+        self.keeper = ModelKeeper(models, loader, settings, metrics)
+        core = self.core = build_core(settings, self.keeper, metrics, state, sandbox)
         self.models, self.metrics, self.lifecycle = models, metrics, core.lifecycle
-        self.reloader = Reloader(models, loader, self.lifecycle, metrics)
+        self.reloader = Reloader(self.keeper, loader, self.lifecycle, metrics)
         if worker is not None:
             worker.attach(self.lifecycle, metrics, self.reloader)
         self._grpc = build_grpc(core, shared=worker is not None)
@@ -106,8 +103,7 @@ class Service:
 
         Does nothing in one of several processes that opens its ports later.
 
-        Raises:
-            ListenError: if a port cannot be opened.
+        Raises ListenError if a port cannot be opened.
         """
         if self._worker is not None:
             if self._worker.slot.listens_at_once:
@@ -168,8 +164,7 @@ class Service:
     async def without_ports(self) -> AsyncIterator[None]:
         """Is ready while the block runs, for another server in front of it; then finishes accepted requests.
 
-        Raises:
-            Exception: if the service cannot become ready.
+        Raises Exception if the service cannot become ready.
         """
         try:
             await self._become_ready()
@@ -184,16 +179,14 @@ class Service:
             await self._stop_models()
 
     async def _become_ready(self) -> None:
-        for model in self.models:
-            await self._loader.start(model)
-        trim_memory()
+        await self.keeper.prove_all()
         self.lifecycle.enter(Stage.READY)
         if self._worker is not None and not self._listening:
             await self._listen_with_others(self._worker)
         await self._publish_health()
         if self._documents is not None:
             self._documents.start()
-        directions = [shown for served in self.models for shown in served.pipeline.directions.summary()]
+        directions = [shown for served in self.models for shown in served.directions.summary()]
         log.info(
             "ready" if self._worker is None else "worker_ready",
             http_port=self.http_port,
@@ -201,9 +194,9 @@ class Service:
             bundle=str(self.core.settings.bundle),
             models=self.models.names,
             directions=list(dict.fromkeys(directions)),
-            engines=sum(served.pipeline.settings.engine_count for served in self.models),
-            slots=sum(served.pipeline.settings.total_slots for served in self.models),
-            devices=sorted({served.pipeline.settings.device for served in self.models}),
+            engines=sum(served.settings.engine_count for served in self.models),
+            slots=sum(served.settings.total_slots for served in self.models),
+            devices=sorted({served.settings.device for served in self.models}),
             seconds=round(time.monotonic() - self._started_seconds, 3),
         )
         self.ready.set()
@@ -221,9 +214,10 @@ class Service:
         return interface
 
     async def _look(self) -> None:
-        """Publishes the health of the models and reloads changed files of certificates and keys."""
+        """Publishes the health of the models, lets idle ones leave, and reloads changed certificates and keys."""
         self.core.security.refresh()
         self.core.load_shedder.watch()
+        await self.keeper.evict_idle()
         await self._publish_health()
 
     async def _publish_health(self) -> None:
@@ -231,7 +225,7 @@ class Service:
             ready = self.lifecycle.own_unready_reason() is None
             listening = self._listening and self._lost_interface() is None
             await self._worker.report(WorkerState(listening, ready, self.lifecycle.live))
-        models = {model.name: model.pipeline.readiness.ready for model in self.models}
+        models = {model.name: model.fault() is None for model in self.models}
         await self._grpc.set_serving(self.lifecycle.unready_reason() is None, models)
 
     async def _read_metrics(self) -> bytes:
@@ -266,13 +260,13 @@ class Service:
 
     async def _drain(self) -> None:
         unhealthy = self._grpc.set_serving(serving=False, models=dict.fromkeys(self.models.names, False))
-        await run_lame_duck(self.lifecycle, unhealthy, self.core.settings.lame_duck_seconds)
+        await self.lifecycle.run_lame_duck(unhealthy, self.core.settings.lame_duck_seconds)
         await self._finish_accepted()
 
     async def _finish_accepted(self) -> None:
         self.lifecycle.enter(Stage.DRAINING)
         self._grpc.drain()
-        schedulers = [model.pipeline.scheduler for model in self.models]
+        schedulers = [pipeline.scheduler for pipeline in self.models.pipelines]
 
         def load() -> dict[str, int]:
             return {
@@ -303,6 +297,9 @@ class Service:
         self._grpc.drain()
         await self._stop_documents()
         await self.reloader.stop()
+        if self.core.on_demand is not None:
+            await self.core.on_demand.stop()
+        await self.keeper.stop()
         await self.models.stop()
         await self.core.security.close()
         self.core.sandbox.close()

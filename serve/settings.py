@@ -7,15 +7,15 @@ Everything is read once, before the service starts.
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, SecretStr, field_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, FiniteFloat, SecretStr, field_validator
 from pydantic_settings import BaseSettings, CliPositionalArg, PydanticBaseSettingsSource, SettingsConfigDict
 
 from dragoman.model.errors import reason_of
-from dragoman.serve.host.config_file import ConfigFile, ConfigFileError
 from dragoman.serve.host.system import DeviceChoice, available_cpus
 
 if TYPE_CHECKING:
     from dragoman.serve.host.state import State
+    from dragoman.serve.source import ModelSource
 
 
 class ConnectionSettings(BaseModel):
@@ -101,8 +101,12 @@ class ModelSettings(BaseModel):
     alignments: bool | None = Field(
         None, description="Serve alignments and markup (default: if the bundle has alignment heads)"
     )
+    shortlist: bool | None = Field(
+        None, description="Use the shortlist of a model that has one (default: as its bundle states)"
+    )
     max_texts: int = Field(64, ge=1, description="Texts per request, at most slots plus queue")
     max_text_characters: int = Field(10_000, ge=1, description="Unicode characters per text")
+    pinned: bool = Field(False, description="Keep the model in memory, whatever the limits of idle time and memory")
 
 
 class StateSettings(BaseModel):
@@ -190,6 +194,27 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
     load_timeout_seconds: FiniteFloat = Field(
         300.0, gt=0, description="Longest time to open a bundle, and to load and verify it"
     )
+    model_idle_seconds: FiniteFloat | None = Field(
+        None, gt=0, description="Time without a request after which a model leaves the memory (default: never)"
+    )
+    memory_limit: ByteSize | None = Field(
+        None,
+        ge=1,
+        description="Memory of all models, as in 2GB; the least recently used leave (default: no limit)",
+        json_schema_extra={"placeholder": "SIZE"},
+    )
+    on_demand: str | None = Field(
+        None,
+        description="Fetch models that requests need: all of the catalog, or pairs as en-de,fr-en (default: none)",
+        json_schema_extra={"without_value": "all", "placeholder": "LIST"},
+    )
+    on_demand_from: Literal["local", "nobody", "anyone"] = Field(
+        "local", description="Which requests may cause downloads, besides API keys with that right"
+    )
+    on_demand_max_bytes: ByteSize = Field(
+        ByteSize(10_000_000_000), ge=0, description="Size of all installed models at which none is fetched any more"
+    )
+    on_demand_downloads: int = Field(2, ge=1, description="Models that are fetched at once")
     lame_duck_seconds: FiniteFloat = Field(
         5.0, ge=0, description="Time to serve after the stop signal while readiness is off"
     )
@@ -266,11 +291,14 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
         own = self.models.get(name)
         return self if own is None else self.model_copy(update=own.model_dump(exclude_unset=True))
 
+    def model_source(self) -> "ModelSource | None":
+        """Returns what fetches models on demand; None: no model is fetched."""
+        return None
+
     def read_admin_key(self) -> str | None:
         """Returns the admin key, from the setting or from its file; None if neither is set.
 
-        Raises:
-            SystemExit: if both are set, or the file cannot be read or is empty.
+        Raises SystemExit if both are set, or the file cannot be read or is empty.
         """
         if self.admin_key_file is None:
             return None if self.admin_key is None else self.admin_key.get_secret_value()
@@ -287,15 +315,10 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
 
     @classmethod
     def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library defines the signature
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        cls, settings_cls: type[BaseSettings], *_: Any, **sources: PydanticBaseSettingsSource
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Returns the sources, highest precedence first; flags precede all of them."""
-        return init_settings, env_settings, ConfigFileSource(settings_cls)
+        return sources["init_settings"], sources["env_settings"], ConfigFileSource(settings_cls)
 
 
 class ConfigFileSource(PydanticBaseSettingsSource):
@@ -310,6 +333,8 @@ class ConfigFileSource(PydanticBaseSettingsSource):
         path = self.current_state.get("config")
         if path is None:
             return {}
+        from dragoman.serve.host.config_file import ConfigFile, ConfigFileError  # noqa: PLC0415 - parsers of YAML, TOML
+
         try:
             file = ConfigFile.read(Path(path))
             file.check_names(ServeSettings.model_fields.keys() - {"config"})

@@ -52,20 +52,6 @@ class WorkerState:
     live: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Served:
-    """The parts of the service that the supervisor asks about."""
-
-    lifecycle: Lifecycle
-    metrics: ServiceMetrics
-    reloader: Reloader
-
-    def snapshot(self) -> list[Family]:
-        """Returns the current values of all metrics."""
-        self.lifecycle.refresh()
-        return snapshot(self.metrics.registry)
-
-
 class Worker:
     """The worker's side of the link; `replaced`: whether another worker has taken its place, so that it should stop."""
 
@@ -75,13 +61,13 @@ class Worker:
         self._stop = stop
         self._link = ProcessLink(slot.link, self._answer)
         self.replaced = False
-        self._served: _Served | None = None
+        self._served: tuple[Lifecycle, ServiceMetrics, Reloader] | None = None
         self._reported = WorkerState()
         self._running = asyncio.create_task(self._run())
 
     def attach(self, lifecycle: Lifecycle, metrics: ServiceMetrics, reloader: Reloader) -> None:
         """Answers for a service from now on."""
-        self._served = _Served(lifecycle, metrics, reloader)
+        self._served = lifecycle, metrics, reloader
         # The first workers are ready together, when the supervisor says so.
         lifecycle.others_ready = not self.slot.listens_at_once
 
@@ -104,7 +90,8 @@ class Worker:
     async def finish(self) -> None:
         """Sends the last values of the metrics, and closes the link."""
         if self._served is not None:
-            await self._note("metrics", self._served.snapshot())
+            lifecycle, metrics, _ = self._served
+            await self._note("metrics", _snapshot(lifecycle, metrics))
         self._running.cancel()
 
     async def read_metrics(self) -> bytes:
@@ -130,17 +117,22 @@ class Worker:
             await self._link.ask(name, value, seconds=NOTE_SECONDS)
 
     async def _answer(self, name: str, value: Any) -> Any:
-        served = self._served
-        if served is None or name == "ping":
+        if self._served is None or name == "ping":
             return None
+        lifecycle, metrics, reloader = self._served
         match name:
             case "collect":
-                return served.snapshot()
+                return _snapshot(lifecycle, metrics)
             case "others_ready":
-                served.lifecycle.others_ready = value
+                lifecycle.others_ready = value
             case "reload":
-                return asdict(await served.reloader.reload())
+                return asdict(await reloader.reload())
             case "retire":
                 self.replaced = True
                 self._stop.set()
         return None
+
+
+def _snapshot(lifecycle: Lifecycle, metrics: ServiceMetrics) -> list[Family]:
+    lifecycle.refresh()
+    return snapshot(metrics.registry)

@@ -66,7 +66,7 @@ def _kept_memory() -> Iterator[None]:
     """Services in this process trim no memory: with all imported libraries, that takes a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dragoman.serve.registry.reloader.trim_memory", lambda: None)
-        patch.setattr("dragoman.serve.service.trim_memory", lambda: None)
+        patch.setattr("dragoman.serve.registry.keeper.trim_memory", lambda: None)
         yield
 
 

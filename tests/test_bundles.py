@@ -60,6 +60,11 @@ def test_the_card_of_the_included_model_names_version_and_hash_of_each_package_a
     assert all(package["version"] and len(package["sha256"]) == 64 for package in packages)
 
 
+@pytest.mark.parametrize("file", ["pyproject.toml", "Makefile", "Dockerfile", ".github/workflows/release.yml"])
+def test_the_package_the_image_and_the_recipe_state_the_license_of_the_included_model(file: str) -> None:
+    assert Bundle.open(INCLUDED).manifest.license in (ROOT / file).read_text()
+
+
 def test_a_server_without_arguments_translates_between_english_and_three_languages() -> None:
     with serve(None) as server:
         body = {"text": "The password is too short.", "source_language": "en", "target_language": "fr"}

@@ -17,7 +17,11 @@ import dragoman
 from dragoman import command_line
 from dragoman.serve.clients.aio import AsyncTranslationClient
 from dragoman.serve.clients.client import TranslationClient
+from dragoman.serve.commands import run
+from tests.support.cases import cases
 from tests.support.paths import ROOT
+
+CASES = cases(__file__)
 
 HEAVY = ("torch", "onnxruntime", "lightning", "onnx", "fastapi", "httptools", "dragoman.serve.app")
 
@@ -121,18 +125,7 @@ def test_the_first_word_of_several_commands_lists_them(call: Call) -> None:
     assert call("help", "keys")[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("line", "meant"),
-    [
-        *[("serv", "serve"), ("Serve", "serve"), ("hlep", "help"), ("load self-tst", "load self-test")],
-        *[("key create", "keys create"), ("keys creat", "keys create")],
-        *[("translate --beamsize 4", "--beam-size"), ("translate --beam_size=4", "--beam-size")],
-        *[("translate --options.beamsize 4", "--options.beam-size"), ("serve --http-prot 1", "--http-port")],
-        *[("verify --hlep", "--help"), ("remove --hlep=x -- --names", "--help")],
-        ("train --data x --out y --training.precison 8", "--training.precision"),
-        *[("serve --log-format jsn", "json"), ("translate --format htm", "html")],
-    ],
-)
+@pytest.mark.parametrize(("line", "meant"), CASES["what is mistyped is answered with what may be meant"])
 def test_what_is_mistyped_is_answered_with_what_may_be_meant(line: str, meant: str, call: Call) -> None:
     code, _, error = call(*line.split())
     assert code == 2
@@ -146,27 +139,10 @@ def test_an_invalid_value_is_reported_with_the_name_that_was_typed(call: Call, m
     assert "translate: DRAGOMAN_TRANSLATE_OPTIONS__BEAM_SIZE: " in call("translate")[2]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (["serve", "bundle", "--slots", "0"], "dragoman serve: --slots: "),
-        (["serve", "bundle", "--http-port", "many"], "dragoman serve: --http-port: "),
-        (["serve", "bundle", "--libretranslate-path", "/v1/"], "dragoman serve: --libretranslate-path: "),
-        (["train", "--out", "run", "--data", "x", "--model.d-model", "-8"], "dragoman train: --model.d-model: "),
-        (["train", "--out", "run", "--data", "x", "--model.heads", "7"], "dragoman train: --model: "),
-        (["train", "--out", "run", "--data", "x", "--training.precision", "8"], "--training.precision: "),
-        (["train", "--data", "x"], "dragoman train: --out: Field required"),
-        (["verify", "b", "--run", "r", "--data", "d", "--minimum-identical", "2"], "--minimum-identical: "),
-        (["evaluate", "a", "--data", "d", "--minimum-exact", "most"], "dragoman evaluate: --minimum-exact: "),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "problem"), CASES["an invalid value is reported with its option"])
 def test_an_invalid_value_is_reported_with_its_option(arguments: list[str], problem: str, call: Call) -> None:
     code, _, error = call(*arguments)
     assert (code, problem in error, "Traceback" in error) == (2, True, False)
-
-
-def test_a_given_value_is_repeated(call: Call) -> None:
-    assert "(given: 'many')" in call("serve", "bundle", "--slots", "many")[2]
 
 
 def test_every_problem_is_reported_at_once(call: Call) -> None:
@@ -180,8 +156,8 @@ def test_an_unknown_option_is_wrong_usage(option: str, call: Call) -> None:
     assert (code, option in error) == (2, True)
 
 
-@pytest.mark.parametrize("arguments", [[], ["serve", "--help"], ["translate", "--help"]])
-def test_heavy_libraries_are_not_imported_for_help(arguments: list[str]) -> None:
+@pytest.mark.parametrize(("arguments", "further"), CASES["libraries that help does not need are not imported"])
+def test_libraries_that_help_does_not_need_are_not_imported(arguments: list[str], further: tuple[str, ...]) -> None:
     """This holds without a command and for `--help`."""
     program = f"""
 import sys
@@ -191,7 +167,7 @@ try:
     command_line.main()
 except SystemExit:
     pass
-print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+print([name for name in {(*HEAVY, *further)} if name in sys.modules], file=sys.stderr)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert result.stderr.splitlines()[-1] == "[]"
@@ -213,13 +189,7 @@ command_line.main()
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
 
 
-@pytest.mark.parametrize(
-    ("name", "library", "extra"),
-    [
-        *[("load", "aiohttp", "bench"), ("bench", "matplotlib", "bench")],
-        *[("export", "torch", "export"), ("train", "lightning", "train")],
-    ],
-)
+@pytest.mark.parametrize(("name", "library", "extra"), CASES["a missing library is reported with its extra"])
 def test_a_missing_library_is_reported_with_its_extra(name: str, library: str, extra: str) -> None:
     result = call_without(library, name)
     assert (result.returncode, result.stdout) == (1, "")
@@ -263,7 +233,7 @@ def run_interrupted(raised: BaseException, monkeypatch: pytest.MonkeyPatch) -> N
     def fail(*_: object) -> None:
         raise raised
 
-    monkeypatch.setattr(command_line, "_run", fail)
+    monkeypatch.setattr(run, "_run", fail)
 
 
 def test_ctrl_c_ends_every_command_with_status_130_and_no_words(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,11 +248,11 @@ def test_a_failed_system_call_is_one_line_with_path_and_what_to_do(call: Call, m
 
 
 def test_a_full_disk_behind_standard_output_is_one_line() -> None:
-    command = [sys.executable, "-m", "dragoman", "models", "--remote"]
+    command = [sys.executable, "-m", "dragoman", "inspect", "--cpu"]
     with Path("/dev/full").open("w") as full:
         result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
     assert result.returncode == 1
-    message = "dragoman models: No space left on device: free space, or choose a path on another disk"
+    message = "dragoman inspect: No space left on device: free space, or choose a path on another disk"
     assert result.stderr.splitlines()[0] == message
     assert "Traceback" not in result.stderr
 
@@ -290,7 +260,7 @@ def test_a_full_disk_behind_standard_output_is_one_line() -> None:
 def test_a_reader_that_stops_early_is_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "dragoman", "models", "--remote"]
+    command = [sys.executable, "-m", "dragoman", "inspect", "--cpu"]
     result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
     os.close(writer)
     assert (result.returncode, result.stderr) == (0, "")

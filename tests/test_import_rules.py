@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.paths import ROOT
 
 PACKAGES = (
-    *(f"dragoman.{name}" for name in ("model", "export", "hub", "serve", "protos", "loadtest")),
+    *(f"dragoman.{name}" for name in ("model", "export", "hub", "library", "serve", "protos", "loadtest")),
     *("benchmarks", "examples"),
 )
 TRAINING_LIBRARIES = ("torch", "lightning", "onnx", "onnxscript")

@@ -82,17 +82,6 @@ def test_a_failed_test_leaves_the_table_unchanged(pytester: pytest.Pytester, doc
     assert document.read_text() == TEXT
 
 
-def test_a_document_without_a_place_is_rejected_before_any_test_runs(pytester: pytest.Pytester, document: Path) -> None:
-    document.write_text("nothing", encoding="utf-8")
-    assert run(pytester) == pytest.ExitCode.USAGE_ERROR
-
-
-def test_an_unknown_promise_is_rejected(pytester: pytest.Pytester, document: Path) -> None:
-    pytester.makepyfile(test_things=TESTS.replace("R9", "R99"))
-    assert run(pytester) != pytest.ExitCode.OK
-    assert document.read_text(encoding="utf-8") == TEXT
-
-
 def test_without_a_document_the_table_is_printed(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_things=TESTS)
     printed = pytester.runpytest_inprocess(*PLUGINS, "--promises", "-").outlines

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.report import Report
+from dragoman.model.config import Section
 from dragoman.model.errors import reason_of
 
 Positive = Annotated[int, Field(gt=0)]
@@ -20,10 +21,9 @@ Positive = Annotated[int, Field(gt=0)]
 Cpus = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 
 
-class BenchmarkPlan(BaseModel):
+class BenchmarkPlan(Section):
     """The parameters of a benchmark; a subclass adds parameters, measures, and names the libraries to report."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     libraries: ClassVar[tuple[str, ...]]
 
     rounds: int = Field(5, ge=1, description="turns of each system")
@@ -36,8 +36,7 @@ class BenchmarkPlan(BaseModel):
     def read(cls, path: Path | None, settings: Iterable[str]) -> Self:
         """Returns the defaults, overridden by a YAML file and then by settings such as `random.d_model=64`.
 
-        Raises:
-            BenchmarkError: if the file, a setting or a value is invalid.
+        Raises BenchmarkError if the file, a setting or a value is invalid.
         """
         values = cls._defaults()
         for changes in ([] if path is None else [_read(path)]) + [_parse(setting) for setting in settings]:

@@ -82,8 +82,7 @@ class SystemProcess(NamedTuple):
     def ask(self, request: Mapping[str, Any]) -> Any:
         """Sends options or the arguments of a task, and waits for the answer.
 
-        Raises:
-            BenchmarkError: if the system fails; the message has the last line of its standard error.
+        Raises BenchmarkError with the last line of its standard error if the system fails.
         """
         try:
             print(json.dumps(request), file=self.process.stdin, flush=True)

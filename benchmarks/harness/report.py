@@ -107,11 +107,7 @@ class ReportFiles(NamedTuple):
     document: Path | None
 
     def prepare(self) -> None:
-        """Creates the folder and checks the section, so that errors appear before a long measurement.
-
-        Raises:
-            BenchmarkError: if the folder cannot be created or the section is missing.
-        """
+        """Creates the folder and checks the section before a long measurement; raises BenchmarkError if it cannot."""
         self._filled("")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -119,11 +115,7 @@ class ReportFiles(NamedTuple):
             raise BenchmarkError(f"out: {self.folder}: expected a writable folder: {error.strerror}") from error
 
     def write(self, report: Report, plan: dict[str, Any], provenance: Provenance) -> None:
-        """Writes the tables and their provenance, and all figures with the plan that was measured.
-
-        Raises:
-            BenchmarkError: if a file cannot be written.
-        """
+        """Writes tables, provenance, figures and plan; raises BenchmarkError if a file cannot be written."""
         text = f"{report}\n\n{provenance}\n"
         record = {"provenance": asdict(provenance), "plan": plan, "tables": list(map(asdict, report.tables))}
         figures = json.dumps({**record, "details": report.details}, indent=1, ensure_ascii=False)

@@ -16,15 +16,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.feature import open_service, show, translate_all
+from benchmarks.harness.feature import fields_of, show
 from benchmarks.rules.texts import Case, MessageGrammar, bounded_cases, short_texts
+from dragoman.serve.local.translator import LocalTranslator
 from dragoman.serve.protect.alignment import is_word
 from dragoman.serve.protect.markup.sentences import has_letter_outside
 from dragoman.serve.protect.placeholders.check import RepairWay
 from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
 from dragoman.serve.protect.terms.entry import Entry
 from dragoman.serve.protect.terms.sentence_terms import TermWay
-from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.translation.response import Translation
 
 ROOT = Path(__file__).parents[2]
@@ -37,8 +37,7 @@ _FINDER = Finder(KINDS)
 class Outcome:
     """The texts of one rule, and the translations that break it.
 
-    Attributes:
-        untranslated: texts, or parts of messages, that came back as they were, and are reported so.
+    `untranslated` counts texts, or parts of messages, that came back as they were, and are reported so.
     """
 
     rule: str
@@ -74,26 +73,29 @@ def has_words(text: str) -> bool:
     return has_letter_outside(text, _FINDER.spans(text))
 
 
-async def count_bounded(dispatcher: Dispatcher, languages: tuple[str, str], outcome: Outcome) -> None:
+async def count_bounded(translator: LocalTranslator, direction: tuple[str, str]) -> Outcome:
     """Counts placeholders and terms that are parts of words."""
-    for term, group in groupby(bounded_cases(*languages), key=lambda case: case.term):
+    outcome = Outcome(f"{'-'.join(direction)}: parts are no parts of words")
+    for term, group in groupby(bounded_cases(*direction), key=lambda case: case.term):
         cases = list(group)
-        fields: dict[str, Any] = (
-            {"placeholders": ("all",)} if term is None else {"terms": (Entry(term[0], (term[1],)),)}
-        )
-        translations = await translate_all(dispatcher, [case.text for case in cases], languages, **fields)
+        fields = fields_of(direction)
+        fields |= {"placeholders": ("all",)} if term is None else {"terms": (Entry(term[0], (term[1],)),)}
+        translations = await translator.translate([case.text for case in cases], **fields)
         for case, translation in zip(cases, translations, strict=True):
             outcome.add(case.text, translation, holds=is_bounded(case, translation))
+    return outcome
 
 
-async def count_wordless(dispatcher: Dispatcher, languages: tuple[str, str], outcome: Outcome) -> None:
+async def count_wordless(translator: LocalTranslator, direction: tuple[str, str]) -> Outcome:
     """Counts translations without words, with other placeholders or with another length."""
+    outcome = Outcome("short texts keep words, placeholders and length")
     texts = [case.text for case in short_texts()]
-    translations = await translate_all(dispatcher, texts, languages, placeholders=("all",))
+    translations = await translator.translate(texts, placeholders=("all",), **fields_of(direction))
     for text, translation in zip(texts, translations, strict=True):
         similar = len(text) <= MAX_LENGTH_RATIO * len(translation.text) <= MAX_LENGTH_RATIO**2 * len(text)
         kept = _FINDER.texts(text) == _FINDER.texts(translation.text)
         outcome.add(text, translation, holds=has_words(translation.text) and similar and kept)
+    return outcome
 
 
 def read_structures(messages: Sequence[str], packages: Path) -> list[dict[str, Any] | None]:
@@ -110,12 +112,12 @@ def read_structures(messages: Sequence[str], packages: Path) -> list[dict[str, A
 
 
 async def count_messages(
-    dispatcher: Dispatcher, languages: tuple[str, str], packages: Path, count: int
+    translator: LocalTranslator, direction: tuple[str, str], packages: Path, count: int
 ) -> Iterator[Outcome]:
     """Counts messages with another structure, and texts of branches that are not translated."""
     structure, branches = Outcome("messages keep their structure"), Outcome("texts of messages are translated")
     messages = list(MessageGrammar(1).messages(count))
-    translations = await translate_all(dispatcher, messages, languages, placeholders=("all",))
+    translations = await translator.translate(messages, placeholders=("all",), **fields_of(direction))
     before = await asyncio.to_thread(read_structures, messages, packages)
     after = await asyncio.to_thread(read_structures, [translation.text for translation in translations], packages)
     for message, translation, first, last in zip(messages, translations, before, after, strict=True):
@@ -129,18 +131,13 @@ async def count_messages(
 
 async def count_all(options: argparse.Namespace) -> list[Outcome]:
     """Returns the outcomes of all rules for a bundle."""
-    outcomes = list[Outcome]()
-    async with open_service(options.bundle) as dispatcher:
-        for source, target in options.directions:
-            bounded = Outcome(f"{source}-{target}: parts are no parts of words")
-            await count_bounded(dispatcher, (source, target), bounded)
-            outcomes.append(bounded)
-        first = options.directions[0]
-        words = Outcome("short texts keep words, placeholders and length")
-        await count_wordless(dispatcher, first, words)
-        outcomes.append(words)
-        outcomes += await count_messages(dispatcher, first, options.packages, options.messages)
-    return outcomes
+    first = options.directions[0]
+    async with LocalTranslator(options.bundle) as translator:
+        return [
+            *[await count_bounded(translator, direction) for direction in options.directions],
+            await count_wordless(translator, first),
+            *await count_messages(translator, first, options.packages, options.messages),
+        ]
 
 
 def main() -> None:

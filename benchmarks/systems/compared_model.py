@@ -129,10 +129,8 @@ class ComparedModel:
 def trained_model(path: Path) -> ComparedModel:
     """Returns the model of a run, or of a bundle made from one.
 
-    Raises:
-        RunError: if the folder is neither, or not of a Transformer.
-        CorpusError: if its samples are unreadable.
-        TokenizerError: if its tokenizer lacks a token.
+    Raises RunError if the folder is neither, or not of a Transformer, CorpusError if its samples are unreadable, and
+    TokenizerError if its tokenizer lacks a token.
     """
     exportable, samples = read_origin(path)
     if not isinstance(exportable.model, Transformer):

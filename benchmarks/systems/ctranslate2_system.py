@@ -73,14 +73,13 @@ def write_model(folder: Path, spec: "ctranslate2.specs.TransformerSpec", kind: s
 
 
 def _set_layer(spec: Any, layer: Any) -> None:
-    """Fills in a layer of either stack."""
     _set_attention(spec.self_attention, layer.self_attention, ("query", "key", "value"))
     _set_norm(spec.self_attention.layer_norm, layer.self_attention_residual.norm)
     if hasattr(layer, "cross_attention"):
         _set_attention(spec.attention, layer.cross_attention, ("query",), ("key", "value"))
         _set_norm(spec.attention.layer_norm, layer.cross_attention_residual.norm)
     network = layer.feed_forward
-    gated = hasattr(network, "gate")
+    gated = network.gate is not None
     _set_linear(spec.ffn.linear_0, network.gate if gated else network.inner)
     if gated:
         _set_linear(spec.ffn.linear_0_noact, network.inner)
@@ -98,14 +97,12 @@ def _set_attention(spec: Any, attention: "MultiHeadAttention", *packs: tuple[str
 
 
 def _set_linear(spec: Any, linear: Any) -> None:
-    """Fills in a projection."""
     spec.weight = _array(linear.weight)
     if linear.bias is not None:
         spec.bias = _array(linear.bias)
 
 
 def _set_norm(spec: Any, norm: Any) -> None:
-    """Fills in a normalization."""
     spec.gamma = _array(norm.weight)
     if hasattr(spec, "beta"):
         spec.beta = _array(norm.bias)

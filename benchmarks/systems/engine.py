@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
+from benchmarks.harness.errors import BenchmarkError
 from benchmarks.systems.translating import LENGTH_PENALTY, SourceSentence
 from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from dragoman.serve.search.options import SearchOptions
@@ -28,4 +29,4 @@ def specs_of(sentences: Sequence[SourceSentence], beam_size: int) -> list[Sequen
 def raise_error(sequence: DecodingSequence) -> None:
     """Raises the error of a sequence that has no translation."""
     if sequence.error is not None:
-        raise sequence.error
+        raise BenchmarkError(str(sequence.error)) from sequence.error

@@ -13,9 +13,9 @@ from benchmarks.systems.native_engine import BareLoop, LiveNativeEngines, settin
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.engine.native.model import open_model, runs_natively
-from dragoman.serve.engine.prefill import longest_first
 from dragoman.serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
 from dragoman.serve.observability.logs import configure_logs
+from dragoman.serve.scheduler.sequence import longest_first
 
 if TYPE_CHECKING:
     from benchmarks.systems.python_engine import LiveEngines

@@ -12,16 +12,17 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
+from benchmarks.harness.errors import BenchmarkError
 from benchmarks.systems.engine import MAX_WAITING_ROWS, Order, raise_error
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.engine.native.engine import NativeEngine
+from dragoman.serve.engine.engines import NativeEngine
 from dragoman.serve.engine.native.model import loop_config, loop_library
-from dragoman.serve.engine.native.records import End, Failure, pack, unpack
+from dragoman.serve.engine.native.records import Failure, pack, unpack
 from dragoman.serve.engine.native.scheduler import NativeScheduler
-from dragoman.serve.errors import InternalError, ServiceError
+from dragoman.serve.errors import ServiceError
 from dragoman.serve.native.loop import Loop, LoopModel
 from dragoman.serve.observability.metrics import Metrics
-from dragoman.serve.scheduler.sequence import FAILED, DecodingSequence, SequenceSpec
+from dragoman.serve.scheduler.sequence import FAILED, DecodingSequence, SequenceGroup, SequenceSpec
 from dragoman.serve.settings import ServeSettings
 
 # Results wake the thread earlier.
@@ -63,17 +64,18 @@ class LiveNativeEngines:
         self._engines = NativeEngine.start_all(self._scheduler, model, settings, metrics)
 
     def submit(
-        self, specs: Sequence[SequenceSpec], on_finish: Callable[[DecodingSequence], None], order: Order = list
+        self, specs: Sequence[SequenceSpec], on_finish: Callable[[list[DecodingSequence]], object], order: Order = list
     ) -> list[DecodingSequence]:
-        """Submits sequences together; a call that waits calls `on_finish` when one has ended."""
-        sequences = [DecodingSequence(*spec, None, on_finish) for spec in specs]
+        """Submits sequences together; a call that waits calls `on_finish` with those that have ended."""
+        group = SequenceGroup(on_finish)
+        sequences = [DecodingSequence(*spec, group) for spec in specs]
         self._scheduler.submit(order(sequences))
         return sequences
 
     def translate(self, specs: Sequence[SequenceSpec], order: Order = list) -> list[DecodingSequence]:
         """Submits sequences together, in the given order, and returns them in that of the specs once all have ended."""
         ended: list[DecodingSequence] = []
-        sequences = self.submit(specs, ended.append, order)
+        sequences = self.submit(specs, ended.extend, order)
         self.wait(lambda: len(ended) == len(sequences))
         for sequence in sequences:
             raise_error(sequence)
@@ -87,11 +89,12 @@ class LiveNativeEngines:
         The first ones have different lengths, so that their ends are spread evenly over the steps.
         """
 
-        def renew(ended: DecodingSequence) -> None:
+        def renew(ended: list[DecodingSequence]) -> None:
             if not self._closing:
-                self._error = self._error or ended.error
-                on_finish(ended)
-                self.submit([next(specs)], renew)
+                for sequence in ended:
+                    self._error = self._error or sequence.error
+                    on_finish(sequence)
+                    self.submit([next(specs)], renew)
 
         for number in range(count):
             source_ids, options = next(specs)
@@ -104,7 +107,7 @@ class LiveNativeEngines:
         while not condition():
             self._scheduler.poll(POLL_SECONDS)
             if self._error is not None:
-                raise self._error
+                raise BenchmarkError(str(self._error))
 
     @property
     def waiting(self) -> int:
@@ -143,13 +146,15 @@ class BareLoop:
 
     def translate(self, specs: Sequence[SequenceSpec], order: Order = list) -> list[DecodingSequence]:
         """Submits sequences together, in the given order, and returns them in that of the specs once all have ended."""
-        sequences = [DecodingSequence(*spec, None, lambda _: None) for spec in specs]
+        group = SequenceGroup(lambda _: None)
+        sequences = [DecodingSequence(*spec, group) for spec in specs]
         by_ticket = {id(sequence): sequence for sequence in sequences}
-        self._loop.submit(b"".join(pack(sequence, id(sequence), 0) for sequence in order(sequences)))
-        for end in self._ends(len(sequences)):
-            if end.failure is not Failure.NONE:
-                raise InternalError(FAILED)
-            by_ticket[end.ticket].hypotheses = end.hypotheses
+        self._loop.submit(pack(order(sequences)))
+        while by_ticket:
+            select.select([self._read_end], [], [])
+            os.read(self._read_end, 4096)
+            if any(failure is not Failure.NONE for _, failure in unpack(self._loop.take(pause=False), by_ticket).ended):
+                raise BenchmarkError(FAILED)
         return sequences
 
     def close(self) -> None:
@@ -160,12 +165,3 @@ class BareLoop:
         self._loop.close()
         os.close(self._read_end)
         os.close(self._write_end)
-
-    def _ends(self, count: int) -> Iterator[End]:
-        while count:
-            select.select([self._read_end], [], [])
-            os.read(self._read_end, 4096)
-            for record in unpack(self._loop.take(pause=False)):
-                if isinstance(record, End):
-                    count -= 1
-                    yield record

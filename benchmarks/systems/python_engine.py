@@ -10,7 +10,7 @@ from dragoman.serve.engine.engine import Engine
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.runtime.placement import ModelSessions
 from dragoman.serve.scheduler.scheduler import Scheduler
-from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup, SequenceSpec
 from dragoman.serve.settings import ServeSettings
 
 
@@ -29,11 +29,16 @@ class LiveEngines:
 
     def translate(self, specs: Sequence[SequenceSpec], order: Order = list) -> list[DecodingSequence]:
         """Submits sequences together, in the given order, and returns them in that of the specs once all have ended."""
-        finished: SimpleQueue[DecodingSequence] = SimpleQueue()
-        sequences = [DecodingSequence(*spec, None, finished.put) for spec in specs]
+        finished: SimpleQueue[list[DecodingSequence]] = SimpleQueue()
+        group = SequenceGroup(finished.put)
+        sequences = [DecodingSequence(*spec, group) for spec in specs]
         self._scheduler.submit(order(sequences))
-        for _ in sequences:
-            raise_error(finished.get())
+        left = len(sequences)
+        while left:
+            ended = finished.get()
+            left -= len(ended)
+            for sequence in ended:
+                raise_error(sequence)
         return sequences
 
     def close(self) -> None:

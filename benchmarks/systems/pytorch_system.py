@@ -11,7 +11,7 @@ from benchmarks.systems.translating import LENGTH_PENALTY, BatchTranslator
 from dragoman.model.config import TransformerConfig
 from dragoman.model.network.attention import Positions
 from dragoman.model.network.transformer import Transformer
-from dragoman.model.search import generate_beam, generate_greedy
+from dragoman.model.search import generate
 from dragoman.model.tokenizer.tokenizer import PAD_ID
 
 FILE = "model.pt"
@@ -63,8 +63,4 @@ class PyTorchTranslator(BatchTranslator):
             model.output_bias = nn.Parameter(model.output_weight.new_zeros(model.vocabulary_size), requires_grad=False)
         if shortest and model.output_bias is not None:
             model.output_bias.data[model.eos_id] = -math.inf
-        if beam_size == 1:
-            answers = generate_greedy(model, sources)
-        else:
-            answers = generate_beam(model, sources, beam_size, LENGTH_PENALTY)
-        return [answer.target_ids for answer in answers]
+        return [answer.target_ids for answer in generate(model, sources, beam_size, LENGTH_PENALTY)]

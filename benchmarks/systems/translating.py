@@ -105,14 +105,11 @@ class Translator(ABC):
     def prepare(
         self, *, sentences: str, beam_size: int, batching: str, alone: int | None = None, output: str | None = None
     ) -> Work:
-        """Prepares a translation; translates a part of the sentences as a warm-up.
+        """Prepares a translation of a file of `write_sentences`; translates a part of the sentences as a warm-up.
 
-        Args:
-            sentences: file written by `write_sentences`.
-            beam_size: 1 is greedy search.
-            batching: size and unit, as in `64:examples`, `1024:tokens` or `32:rows`.
-            alone: number of sentences to translate one at a time; None: all sentences at once.
-            output: file for the translations, a JSON list of lists of tokens.
+        `batching` is a size and its unit, as in `64:examples`, `1024:tokens` or `32:rows`. `alone` is the number of
+        sentences to translate one at a time; None: all at once. `output` gets the translations, a JSON list of lists of
+        tokens.
         """
         rows = json.loads(Path(sentences).read_bytes())
         everything = [SourceSentence(tuple(source_ids), *limits) for source_ids, *limits in rows]

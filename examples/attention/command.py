@@ -16,7 +16,6 @@ from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus
 from dragoman.model.errors import RunError
 from dragoman.model.provenance import Provenance, command_line
 from dragoman.model.run import write_whole
-from dragoman.model.tokenizer.tokenizer import TokenizerError
 from examples.attention.layers import draw_costs, format_costs, measure_layers
 from examples.attention.maps import AttentionMaps, draw_heads, draw_summaries, force_maps
 from examples.attention.quality import compare, draw_results, format_results, readable_pairs
@@ -51,13 +50,10 @@ class AttentionCommand(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Runs the comparison."""
-        try:
-            corpus = read_corpus(self.data, self.split, self.multi30k_folder)
-            models = self._read_models()
-            readable = readable_pairs(models, corpus)
-            maps = {number: _force(models, corpus, number) for number in self.sentence}
-        except (CorpusError, RunError, TokenizerError) as error:
-            raise SystemExit(f"dragoman attention: {error}") from error
+        corpus = read_corpus(self.data, self.split, self.multi30k_folder)
+        models = self._read_models()
+        readable = readable_pairs(models, corpus)
+        maps = {number: _force(models, corpus, number) for number in self.sentence}
         self.out.mkdir(parents=True, exist_ok=True)
         print("drawing maps", flush=True)
         sections = list(self._draw_maps(maps, corpus))

@@ -108,10 +108,7 @@ class Order(NamedTuple):
 
 
 class LayerKind(NamedTuple):
-    """A row of Table 1: orders of operations per layer, of sequential ones, and of paths between two positions.
-
-    `build` returns a layer of a width on top of a number of layers.
-    """
+    """A row of Table 1: orders per layer; `build` returns a layer of a width on top of a number of layers."""
 
     name: str
     build: Callable[[int, int], nn.Module]

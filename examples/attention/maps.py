@@ -29,12 +29,10 @@ CELL, SMALL_CELL, MARGIN = 0.26, 0.16, 1.5
 
 @dataclass(frozen=True, slots=True)
 class AttentionMaps:
-    """The attention of one model over one source.
+    """The attention of one model over one source of S words to T target words, both with EOS.
 
-    Attributes:
-        source: the S source words, with EOS and the token of a target language if the model has one.
-        target: the T target words with EOS; row t of a map predicts word t.
-        layers: weights per head of every decoder layer with attention, float32 [layers, heads, T, S].
+    `source` also has the token of a target language if the model has one; row t of a map predicts target word t.
+    `layers` has the weights per head of every decoder layer with attention, float32 [layers, heads, T, S].
     """
 
     source: tuple[str, ...]
@@ -49,11 +47,7 @@ class AttentionMaps:
 
 @torch.inference_mode()
 def force_maps(origin: Exportable, direction: Direction, source: str, target: str) -> AttentionMaps:
-    """Predicts every token of a translation from the previous ones and returns the attention.
-
-    Raises:
-        CorpusError: if the model does not translate in this direction, or a side exceeds its limits.
-    """
+    """Returns the attention of forced decoding; raises CorpusError for another direction or a side that is too long."""
     tokenizer = origin.tokenizer
     if not isinstance(tokenizer, Tokenizer):
         raise TypeError(f"{tokenizer}: expected the tokenizer of a training run")

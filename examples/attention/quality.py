@@ -15,7 +15,7 @@ from dragoman.model.markup_table import markup_table
 from dragoman.model.network.translation_model import TranslationModel
 from dragoman.model.provenance import drawing
 from dragoman.model.scoring import score
-from dragoman.model.search import generate_greedy
+from dragoman.model.search import translate_all
 from examples.attention.maps import source_ids_of
 
 ROUNDS = 3
@@ -46,8 +46,8 @@ def compare(models: Mapping[str, Exportable], corpus: Corpus, batch_size: int, t
     batched, single = measure_speeds(tasks, batch_size), measure_speeds(tasks, 1)
     results = []
     for name, model in models.items():
-        ids = translate(model.network, sources[name], batch_size)
-        quality = score([model.tokenizer.decode(target) for target in ids], corpus.targets)
+        translated = translate_all(model.network, sources[name], batch_size)
+        quality = score([model.tokenizer.decode(item.target_ids) for item in translated], corpus.targets)
         parameters = sum(parameter.numel() for parameter in model.network.parameters())
         architecture = describe(model.model.limits)
         scores = (quality.bleu, quality.chrf)
@@ -67,17 +67,6 @@ def readable_pairs(models: Mapping[str, Exportable], corpus: Corpus) -> Corpus:
     return corpus.select([index for index, text in enumerate(corpus.sources) if readable(text)])
 
 
-def translate(model: TranslationModel, sources: Sources, batch_size: int) -> list[tuple[int, ...]]:
-    """Returns the target ids of each source, by greedy search in batches of similar length."""
-    order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
-    targets: dict[int, tuple[int, ...]] = {}
-    for start in range(0, len(order), batch_size):
-        batch = order[start : start + batch_size]
-        generated = generate_greedy(model, [sources[index] for index in batch])
-        targets |= zip(batch, (item.target_ids for item in generated), strict=True)
-    return [targets[index] for index in range(len(sources))]
-
-
 def measure_speeds(
     tasks: Mapping[str, tuple[TranslationModel, Sources]],
     batch_size: int,
@@ -91,7 +80,7 @@ def measure_speeds(
     for _ in range(ROUNDS):
         for name, (model, sources) in tasks.items():
             started = clock()
-            tokens = sum(len(target) + 1 for target in translate(model, sources, batch_size))
+            tokens = sum(len(item.target_ids) + 1 for item in translate_all(model, sources, batch_size))
             speeds[name] = max(speeds[name], tokens / (clock() - started))
     return speeds
 

@@ -17,13 +17,12 @@ from tqdm import tqdm
 
 from dragoman.export.evaluate.system import Search, System, SystemUnusableError
 from dragoman.export.evaluate.systems import EXPECTED, open_system
-from dragoman.model.data.corpus import Corpus, CorpusError, Specifications, read_corpora
-from dragoman.model.output_file import check_output
+from dragoman.model.data.corpus import Corpus, Specifications, read_corpora
+from dragoman.model.output_file import check_output, write_output
 from dragoman.model.scoring import Measure, Quality, bleu_metric, measure, measure_as_literature, score
 from dragoman.model.text_table import format_table
 from dragoman.model.versions import installed_versions
 from dragoman.serve.clients.options import ConnectionOptions
-from dragoman.serve.host.files import FileError
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +45,7 @@ class Evaluation:
 def evaluate(
     corpus: Corpus, translations: Sequence[str], baseline: Sequence[str] | None, *, literature: bool
 ) -> Evaluation:
-    """Scores the translations of a corpus: one translation per source, for the system and the optional baseline.
-
-    `literature` adds BLEU of lowercased text in Moses tokens.
-    """
+    """Scores one translation per source; `literature` adds BLEU of lowercased text in Moses tokens."""
     references, languages = corpus.targets, [corpus.target_language] * len(corpus)
     measures = {
         "BLEU": measure(bleu_metric(corpus.target_language), translations, references, baseline),
@@ -148,15 +144,13 @@ class EvaluateCommand(ConnectionOptions):
 
     def cli_cmd(self) -> None:
         """Translates and scores; prints one row per direction."""
-        self._check_output_folders()
+        check_output("evaluate", "output", self.output)
+        check_output("evaluate", "json", self.json_file)
         # Importing the server's modules enables logging, and sacreBLEU logs every step.
         logging.getLogger("sacrebleu").setLevel(logging.WARNING)
-        try:
-            systems = self._open_systems()
-            corpora = read_corpora(self.data, self.split, self.multi30k_folder)
-            translations, *others = self._translate(systems, corpora)
-        except (CorpusError, FileError, SystemUnusableError) as error:
-            raise SystemExit(f"dragoman evaluate: {error}") from error
+        systems = self._open_systems()
+        corpora = read_corpora(self.data, self.split, self.multi30k_folder)
+        translations, *others = self._translate(systems, corpora)
         baselines: Sequence[list[str] | None] = others[0] if others else [None] * len(corpora)
         evaluations = [
             evaluate(corpus, ours, theirs, literature=self.literature)
@@ -164,13 +158,8 @@ class EvaluateCommand(ConnectionOptions):
         ]
         print(f"{self._describe(systems)}\n\n{format_evaluations(evaluations)}")
         if self.json_file is not None:
-            _write(self.json_file, self._document(systems, evaluations))
+            write_output(self.json_file, self._document(systems, evaluations))
         self._check_minimums(evaluations)
-
-    def _check_output_folders(self) -> None:
-        for option, path in (("output", self.output), ("json", self.json_file)):
-            if path is not None:
-                check_output("evaluate", option, path)
 
     def _open_systems(self) -> list[System]:
         names = [self.system] if self.baseline is None else [self.system, self.baseline]
@@ -190,14 +179,14 @@ class EvaluateCommand(ConnectionOptions):
                 raise SystemUnusableError(f"{option}: {value}: {files}: {expected}")
 
     def _translate(self, systems: Sequence[System], corpora: Sequence[Corpus]) -> list[list[list[str]]]:
-        """Returns translations by system, corpus and sentence."""
         sentences = len(systems) * sum(len(corpus) for corpus in corpora)
         translations: list[list[list[str]]] = []
         with tqdm(total=sentences, desc="translating", unit=" sentences", disable=None) as progress:
             for system in systems:
                 translations.append(system.translate(corpora, progress))
                 if self.output is not None and system is systems[0]:
-                    _write(self.output, "".join(f"{line}\n" for lines in translations[0] for line in lines))
+                    text = "".join(f"{line}\n" for lines in translations[0] for line in lines)
+                    write_output(self.output, text)
         return translations
 
     def _describe(self, systems: Sequence[System]) -> str:
@@ -232,10 +221,3 @@ class EvaluateCommand(ConnectionOptions):
             if exact < self.minimum_exact:
                 missed = f"exact share is {exact:.2%}, expected at least {self.minimum_exact:.2%}"
                 raise SystemExit(f"dragoman evaluate: {evaluation.direction}: {missed}")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SystemExit(f"dragoman evaluate: {path}: {error.strerror}, expected a writable file") from error

@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from dragoman.export.evaluate.system import Progress, Search, SystemUnusableError
-from dragoman.model import search as generate
 from dragoman.model.data.batches import plan_batches
 from dragoman.model.data.corpus import Corpus
 from dragoman.model.errors import RunError
 from dragoman.model.network.ensemble import Ensemble
 from dragoman.model.run import RunFolder, TrainedModel
-from dragoman.model.search import Generated
+from dragoman.model.search import generate
 
 BATCH_TOKENS = 4096
 
@@ -40,11 +39,7 @@ class RunSystem:
         return "run" if len(self._folders) == 1 else "ensemble"
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
-        """Implements `System.translate`.
-
-        Raises:
-            SystemUnusableError: if the run cannot be loaded, lacks a direction, or a source is too long.
-        """
+        """Implements `System.translate`; raises SystemUnusableError if no run can be loaded or a source is too long."""
         trained = self._load()
         sources = [self._sources(trained, corpus) for corpus in corpora]
         return [self._translate(trained, corpus_sources, progress) for corpus_sources in sources]
@@ -63,7 +58,6 @@ class RunSystem:
         return replace(first, model=Ensemble([first.model, *(other.model for other in others)]).eval())
 
     def _sources(self, trained: TrainedModel, corpus: Corpus) -> list[list[int]]:
-        """Returns the token ids of each source."""
         try:
             sources = trained.source_ids(corpus.direction, corpus.sources)
         except ValueError as error:
@@ -81,12 +75,9 @@ class RunSystem:
         order = np.argsort(-lengths, kind="stable").tolist()
         translations = [""] * len(sources)
         for plan in plan_batches(order, lengths, BATCH_TOKENS // self._search.beam_size):
-            for index, generated in zip(plan, self._generate(trained, [sources[i] for i in plan]), strict=True):
-                translations[index] = trained.tokenizer.decode(generated.target_ids)
+            batch, search = [sources[index] for index in plan], self._search
+            generated = generate(trained.model, batch, search.beam_size, search.length_penalty)
+            for index, item in zip(plan, generated, strict=True):
+                translations[index] = trained.tokenizer.decode(item.target_ids)
             progress.update(len(plan))
         return translations
-
-    def _generate(self, trained: TrainedModel, sources: list[list[int]]) -> list[Generated]:
-        if self._search.beam_size == 1:
-            return generate.generate_greedy(trained.model, sources)
-        return generate.generate_beam(trained.model, sources, self._search.beam_size, self._search.length_penalty)

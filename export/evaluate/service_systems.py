@@ -13,13 +13,13 @@ from pathlib import Path
 from dragoman.export.evaluate.system import Progress, Search, SystemUnusableError
 from dragoman.model.data.corpus import Corpus
 from dragoman.model.errors import reason_of
-from dragoman.serve.bundle.bundle import BundleError
 from dragoman.serve.clients.aio import AsyncTranslationClient
 from dragoman.serve.clients.channel import ClientSettings
-from dragoman.serve.clients.errors import NotTranslatedError
-from dragoman.serve.clients.local import LocalTranslator
 from dragoman.serve.clients.rest import RestClient
-from dragoman.serve.clients.translate import map_in_order
+from dragoman.serve.local.chunks import map_in_order
+from dragoman.serve.local.errors import ModelError, TranslationError
+from dragoman.serve.local.options import RequestFields
+from dragoman.serve.local.translator import LocalTranslator
 from dragoman.serve.translation.fields import SearchFields
 
 # Rows in flight; a server with one engine can queue or run all of them.
@@ -42,7 +42,7 @@ class ServiceSystem:
         """Implements `System.translate`; raises SystemUnusableError if the bundle or a sentence fails."""
         try:
             return asyncio.run(self._translate(corpora, progress))
-        except (BundleError, OSError) as error:
+        except (ModelError, OSError) as error:
             raise SystemUnusableError(reason_of(error)) from error
 
     async def _translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
@@ -55,19 +55,26 @@ class ServiceSystem:
                 if next(numbers) > 0:
                     await answered.wait()  # an unusable server fails one call, not all in flight
                 try:
-                    # A line pairs with its reference, even if it holds several sentences.
-                    response = await translator.translate(
-                        text, source_language=source, target_language=target, options=self.search, split_sentences=False
-                    )
-                except NotTranslatedError as error:
+                    translation = await self._translate_text(translator, text, source, target)
+                except TranslationError as error:
                     message = f"{self.name}: {source}-{target}, sentence {index + 1}: {error}"
                     raise SystemUnusableError(message) from error
                 answered.set()
                 progress.update()
-                return response.translations[0].text
+                return translation
 
-            async with aclosing(map_in_order(translate, _sentences(corpora), _in_flight(self.search))) as translations:
+            in_flight = max(1, IN_FLIGHT_ROWS // self.search.rows)
+            async with aclosing(map_in_order(translate, _sentences(corpora), in_flight)) as translations:
                 return [[await anext(translations) for _ in range(len(corpus))] for corpus in corpora]
+
+    async def _translate_text(self, translator: Translator, text: str, source: str, target: str) -> str:
+        # A line pairs with its reference, even if it holds several sentences.
+        fields = RequestFields(
+            source_language=source, target_language=target, options=self.search, split_sentences=False
+        )
+        if isinstance(translator, LocalTranslator):
+            return (await translator.translate(text, timeout_seconds=TIMEOUT_SECONDS, **fields)).text
+        return (await translator.translate(text, **fields)).translations[0].text
 
 
 async def _sentences(corpora: Sequence[Corpus]) -> AsyncIterator[tuple[Corpus, int]]:
@@ -79,9 +86,7 @@ async def _sentences(corpora: Sequence[Corpus]) -> AsyncIterator[tuple[Corpus, i
 def open_bundle_system(folder: Path, search: Search) -> ServiceSystem:
     """Returns a bundle that translates in this process."""
     fields = _fields(search)
-    return ServiceSystem(
-        "bundle", str(folder), fields, lambda: LocalTranslator.open(folder, _in_flight(fields), TIMEOUT_SECONDS, fields)
-    )
+    return ServiceSystem("bundle", str(folder), fields, lambda: LocalTranslator(folder, alignments=fields.attended))
 
 
 def open_grpc_system(target: str, search: Search, connection: ClientSettings) -> ServiceSystem:
@@ -105,8 +110,3 @@ def _fields(search: Search) -> SearchFields:
         length_penalty=search.length_penalty,
         no_repeat_ngram_tokens=search.no_repeat_ngram_tokens,
     )
-
-
-def _in_flight(search: SearchFields) -> int:
-    """Returns the number of texts in flight."""
-    return max(1, IN_FLIGHT_ROWS // search.rows)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dragoman.model.data.corpus import Corpus
+from dragoman.model.errors import UserError
 
 
 class Progress(Protocol):
@@ -14,7 +15,7 @@ class Progress(Protocol):
         """Adds `n` translated sentences."""
 
 
-class SystemUnusableError(Exception):
+class SystemUnusableError(UserError):
     """The name is no system, or the system cannot translate the data. The message has the name and the expectation."""
 
 
@@ -40,8 +41,4 @@ class System(Protocol):
         """One of `run`, `ensemble`, `bundle`, `server`, `file`."""
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
-        """Returns one translation per source, by corpus; advances `progress` per sentence.
-
-        Raises:
-            SystemUnusableError: if a sentence is not translated.
-        """
+        """Returns translations by corpus, and advances `progress`; raises SystemUnusableError if a sentence fails."""

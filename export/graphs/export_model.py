@@ -20,26 +20,17 @@ def export_model(
     precision: Precision,
     alignment_heads: Sequence[AttentionHead],
     folder: Path,
+    *,
+    shortlists: bool = False,
 ) -> ExportedGraphs:
-    """Writes graphs and weights into a folder: native graphs of a Transformer for a CPU, else graphs with states.
+    """Writes native graphs of a Transformer for a CPU, else graphs with states; raises UnsupportedGraphError.
 
-    Raises:
-        UnsupportedGraphError: if the architecture has no such graphs or heads.
+    Native graphs may take shortlists; graphs with states need not.
     """
     if isinstance(model, TransformerWeights):
         check_options(model.config, variant, precision, alignment_heads)
-    if variant != "cpu" or not isinstance(model, TransformerWeights):
-        return _export_torch(model, variant, precision, alignment_heads, folder)
-    return NativeExport(model, precision, folder).write(alignment_heads)
-
-
-def _export_torch(
-    model: "TranslationModel | TransformerWeights",
-    variant: GraphVariant,
-    precision: Precision,
-    alignment_heads: Sequence[AttentionHead],
-    folder: Path,
-) -> ExportedGraphs:
+        if variant == "cpu":
+            return NativeExport(model, precision, folder).write(alignment_heads, shortlists=shortlists)
     # Native graphs of imported models need no PyTorch.
     from dragoman.export.graphs.graphs import graphs_of  # noqa: PLC0415
     from dragoman.export.graphs.to_onnx import export_graphs  # noqa: PLC0415
@@ -49,5 +40,5 @@ def _export_torch(
     if isinstance(model, TransformerWeights):
         model = to_torch(model)
     elif isinstance(model, Transformer) and variant == "cpu":
-        return export_model(to_weights(model), variant, precision, alignment_heads, folder)
+        return export_model(to_weights(model), variant, precision, alignment_heads, folder, shortlists=shortlists)
     return export_graphs(graphs_of(model, variant, precision, alignment_heads), folder)

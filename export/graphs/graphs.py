@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from dragoman.export.graphs.attention import CudaAttention
 from dragoman.export.graphs.options import UnsupportedGraphError, check_options
 from dragoman.export.graphs.recurrent import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
 from dragoman.export.graphs.transformer import DecoderGraph, EncoderGraph
@@ -49,16 +48,9 @@ class Graphs:
 def graphs_of(
     model: TranslationModel, variant: GraphVariant, precision: Precision, alignment_heads: Sequence[AttentionHead] = ()
 ) -> Graphs:
-    """Returns the graphs of a trained model; they share its parameters.
+    """Returns the graphs of a trained model, which share its parameters; raises UnsupportedGraphError if it has none.
 
-    Args:
-        model: a Transformer or recurrent model. Recurrent graphs use only standard operators.
-        variant: cuda for a Transformer, cpu for a recurrent model.
-        precision: number type of the computation.
-        alignment_heads: cross-attention heads of the aligned decoder; empty: no aligned decoder.
-
-    Raises:
-        UnsupportedGraphError: if the architecture has no such graphs or heads.
+    A Transformer has the variant cuda, a recurrent model cpu. Without alignment heads there is no aligned decoder.
     """
     if isinstance(model, Transformer):
         check_options(model.config, variant, precision, alignment_heads)
@@ -76,15 +68,11 @@ def graphs_of(
 
 
 def _transformer_graphs(model: Transformer, precision: Precision, alignment_heads: Sequence[AttentionHead]) -> Graphs:
-    attention = CudaAttention(model.config.heads)
-    modules: list[nn.Module] = [EncoderGraph(model, attention), DecoderGraph(model, attention)]
-    if alignment_heads:
-        modules.append(DecoderGraph(model, attention, alignment_heads))
     if precision == "fp16":
-        modules = [deepcopy(module).half() for module in modules]
-    encoder, decoder, *aligned = modules
+        model = deepcopy(model).half()
+    aligned = DecoderGraph(model, alignment_heads) if alignment_heads else None
     dtype = torch.float16 if precision == "fp16" else torch.float32
-    return Graphs(encoder, decoder, _transformer_states(model.config), dtype, aligned[0] if aligned else None)
+    return Graphs(EncoderGraph(model), DecoderGraph(model), _transformer_states(model.config), dtype, aligned)
 
 
 def _transformer_states(config: TransformerConfig) -> tuple[StateSpec, ...]:

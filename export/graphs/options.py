@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from dragoman.model.config import TransformerConfig
+from dragoman.model.errors import UserError
 from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precision
 
 
-class UnsupportedGraphError(Exception):
+class UnsupportedGraphError(UserError):
     """The architecture has no such graphs. The message names the option and the expected value."""
 
 
@@ -22,6 +23,8 @@ def check_options(
     if config.needs_standard_graphs and variant != "cpu":
         problem = "expected cpu for a model with other heads, gates or positions than training offers"
         raise UnsupportedGraphError(f"variant: {variant}: {problem}")
+    if config.decoder_memory == "ssru" and variant != "cpu":
+        raise UnsupportedGraphError(f"variant: {variant}: expected cpu for a model with recurrent units")
     if (variant == "cuda") != (precision == "fp16"):
         expected = "fp16 exactly if the variant is cuda"
         raise UnsupportedGraphError(f"precision: {precision} with the variant {variant}: expected {expected}")

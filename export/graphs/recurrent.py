@@ -49,14 +49,9 @@ class RecurrentEncoderGraph(nn.Module):
         )
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor) -> list[Tensor]:
-        """Encodes padded sources.
+        """Encodes padded sources, int64 [B, S], with the valid tokens per row, int32 [B].
 
-        Args:
-            source_ids: int64 [B, S], right-padded.
-            source_lengths: valid tokens per row, int32 [B].
-
-        Returns:
-            The states of `recurrent_states`: float [B, S, D], undefined beyond a row's length, then float [B, D].
+        Returns the states of `recurrent_states`: float [B, S, D], undefined beyond a row's length, then float [B, D].
         """
         states = self.model.embed(source_ids).transpose(0, 1)
         for layer in self.layers:

@@ -1,127 +1,61 @@
-"""ONNX graphs of a Transformer: PyTorch modules whose forward has the signature of its graph.
+"""ONNX graphs of a Transformer for GPUs: PyTorch modules whose forward has the signature of its graph.
 
-They hold the parameters of a trained `dragoman.model.network.transformer.Transformer`, arranged for one decoder step
-per call. Attention is an ONNX operator (see `dragoman.export.graphs.attention`), so PyTorch can export these modules
-but not run them. Dropout is omitted.
+They run the layers of a trained `dragoman.model.network.transformer.Transformer` one decoder step per call. Attention
+is an operator of ONNX Runtime, so PyTorch can export these modules but not run them. In every operator a row has its
+own valid length and reads nothing beyond it: its result depends neither on padding nor on other rows.
 
-Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head size, V vocabulary, A alignment heads,
-and the cache capacities C_self in target tokens and C_cross in source tokens.
+Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head size, W = H * D, V vocabulary, A
+alignment heads, and the cache capacities C_self in target tokens and C_cross in source tokens.
 """
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.onnx.ops import symbolic, symbolic_multi_out
 
-from dragoman.export.graphs.attention import CudaAttention
 from dragoman.model.network.attention import MultiHeadAttention
 from dragoman.model.network.layers import DecoderLayer, EncoderLayer
 from dragoman.model.network.transformer import Transformer
 from dragoman.serve.bundle.manifest import AttentionHead
 
 
-class Embedding(nn.Module):
-    """Scaled embeddings; the factor is usually sqrt(d_model) (Vaswani et al. 2017, section 3.4)."""
-
-    def __init__(self, weight: nn.Parameter, scale: float) -> None:
-        super().__init__()
-        self.weight = weight
-        self.scale = scale
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Maps ids [...] to embeddings [..., d_model]."""
-        return functional.embedding(ids, self.weight) * self.scale
-
-
-class Projection(nn.Module):
-    """The output projection: one logit per token of the vocabulary."""
-
-    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
-        super().__init__()
-        self.weight = weight
-        self.bias = bias
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Maps states [..., d_model] to logits [..., V]."""
-        return functional.linear(states, self.weight, self.bias)
-
-
-def frozen(weight: Tensor) -> nn.Parameter:
-    """Returns a parameter without gradient, so that the exporter stores it as a weight."""
-    return nn.Parameter(weight.detach(), requires_grad=False)
-
-
 class EncoderGraph(nn.Module):
     """Maps source tokens to the cross-attention keys and values of every decoder layer. Runs once per sequence."""
 
-    def __init__(self, transformer: Transformer, attention: CudaAttention) -> None:
+    def __init__(self, transformer: Transformer) -> None:
         super().__init__()
-        self.embedding = Embedding(frozen(transformer.source_weight), transformer.embedding_scale)
-        self.positions = frozen(transformer.source_positions.table)
-        self.layers = nn.ModuleList(EncoderLayerGraph(layer, attention) for layer in transformer.encoder_layers)
-        self.embedding_norm = transformer.source_embedding_norm
-        self.norm = transformer.encoder_norm
-        self.cross = nn.ModuleList(layer.cross_attention for layer in transformer.decoder_layers)
+        self.transformer = transformer
+        self.packed = pack(transformer.encoder_layers)
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor) -> list[Tensor]:
-        """Encodes padded sources.
+        """Encodes padded sources, int64 [B, S], with the valid tokens per row, int32 [B].
 
-        Args:
-            source_ids: int64 [B, S], right-padded.
-            source_lengths: valid tokens per row, int32 [B].
-
-        Returns:
-            cross_key_0, cross_value_0, cross_key_1, ...: float [B, H, S, D], undefined beyond a row's length.
+        Returns cross_key_0, cross_value_0, cross_key_1, ...: float [B, H, S, D], undefined beyond a row's length.
         """
-        states = self.embedding_norm(self.embedding(source_ids) + self.positions[: source_ids.shape[1]])
-        for layer in self.layers:
-            states = layer(states, source_lengths)
-        memory = self.norm(states)
-        outputs: list[Tensor] = []
-        for cross in cast("Iterable[MultiHeadAttention]", self.cross):
-            outputs += cross.project(memory)
-        return outputs
-
-
-class EncoderLayerGraph(nn.Module):
-    """One encoder layer; its attention takes lengths instead of a mask."""
-
-    def __init__(self, layer: EncoderLayer, attention: CudaAttention) -> None:
-        super().__init__()
-        self.layer = layer
-        self.attention = attention
-        self.qkv = PackedProjection(layer.self_attention)
-
-    def forward(self, states: Tensor, source_lengths: Tensor) -> Tensor:
-        """Maps source states [B, S, d_model] to [B, S, d_model]."""
-        layer, residual = self.layer, self.layer.self_attention_residual
-        attended = self.attention.attend_in_source(self.qkv(residual.before(states)), source_lengths)
-        states = residual.after(states, layer.self_attention.output(attended))
-        output: Tensor = layer.feed_forward_residual(states, layer.feed_forward)
-        return output
+        states = self.transformer.embed_source(source_ids)
+        for layer, packed in zip(self.transformer.encoder_layers, self.packed, strict=True):
+            attention, residual = layer.self_attention, layer.self_attention_residual
+            # MultiHeadAttention with lengths requires separate inputs, so the packed projections are split.
+            query, key, value = packed(residual.before(states)).chunk(3, dim=-1)
+            attended = attend_to_source(query, key, value, source_lengths, attention.heads)
+            states = residual.after(states, attention.output(attended))
+            states = layer.feed_forward_residual(states, layer.feed_forward)
+        memory = self.transformer.encoder_norm(states)
+        projected = (layer.cross_attention.project(memory) for layer in self.transformer.decoder_layers)
+        return [tensor for keys_values in projected for tensor in keys_values]
 
 
 class DecoderGraph(nn.Module):
     """One decoder step for R rows, each at its own position, with caches written in place."""
 
-    def __init__(
-        self, transformer: Transformer, attention: CudaAttention, alignment_heads: Sequence[AttentionHead] = ()
-    ) -> None:
+    def __init__(self, transformer: Transformer, alignment_heads: Sequence[AttentionHead] = ()) -> None:
         super().__init__()
+        self.transformer = transformer
+        self.packed = pack(transformer.decoder_layers)
         self.alignment_heads = alignment_heads
-        weight = frozen(transformer.target_weight)
-        self.embedding = Embedding(weight, transformer.embedding_scale)
-        self.positions = frozen(transformer.target_positions.table)
-        self.layers = nn.ModuleList(DecoderLayerGraph(layer, attention) for layer in transformer.decoder_layers)
-        self.embedding_norm = transformer.target_embedding_norm
-        self.norm = transformer.decoder_norm
-        # Tied embeddings are one parameter object; two would be stored twice.
-        output_weight = weight if transformer.output is None else frozen(transformer.output_weight)
-        bias = None if transformer.output_bias is None else frozen(transformer.output_bias)
-        self.projection = Projection(output_weight, bias)
 
     def forward(
         self, token_ids: Tensor, positions: Tensor, source_lengths: Tensor, states: Sequence[Tensor]
@@ -140,16 +74,26 @@ class DecoderGraph(nn.Module):
             step, for binding to the same memory. With alignment heads also their cross-attention weights, float [R, A,
             C_cross].
         """
-        embedded = self.embedding(token_ids) + functional.embedding(positions, self.positions)
-        hidden = self.embedding_norm(embedded)[:, None]  # [R, 1, d_model]
+        model = self.transformer
+        vectors = functional.embedding(positions, model.target_positions.table)
+        hidden = model.embed_target(token_ids, vectors)[:, None]  # [R, 1, W]
         presents: list[Tensor] = []
         queries: list[Tensor] = []
-        for number, layer in enumerate(self.layers):
-            hidden, query, written = layer(hidden, positions, source_lengths, states[4 * number : 4 * number + 4])
+        for number, (layer, packed) in enumerate(zip(model.decoder_layers, self.packed, strict=True)):
+            past_key, past_value, key, value = states[4 * number : 4 * number + 4]
+            attention, residual = layer.self_attention, layer.self_attention_residual
+            qkv = packed(residual.before(hidden))
+            attended, *written = attend_in_target(qkv, past_key, past_value, positions, attention.heads)
+            hidden = residual.after(hidden, attention.output(attended))
+            attention, residual = layer.cross_attention, layer.cross_attention_residual
+            query = attention.query(residual.before(hidden))
+            attended = attend_to_source(query, key, value, source_lengths, attention.heads)
+            hidden = residual.after(hidden, attention.output(attended))
+            hidden = layer.feed_forward_residual(hidden, layer.feed_forward)
             presents += written
             queries.append(query)
         # Search uses float32 in every precision.
-        outputs = [self.projection(self.norm(hidden[:, 0])).float(), *presents]
+        outputs = [model.project(model.decoder_norm(hidden[:, 0])).float(), *presents]
         if self.alignment_heads:
             outputs.append(self._align(queries, states[2::4], source_lengths))
         return outputs
@@ -157,13 +101,8 @@ class DecoderGraph(nn.Module):
     def _align(self, queries: Sequence[Tensor], keys: Sequence[Tensor], source_lengths: Tensor) -> Tensor:
         """Recomputes the cross-attention weights of the alignment heads (Vaswani et al. 2017, equation 1).
 
-        Args:
-            queries: of cross-attention per layer, [R, 1, d_model].
-            keys: cached source keys per layer, [R, H, C_cross, D].
-            source_lengths: valid source tokens per row, int32 [R].
-
-        Returns:
-            Float [R, A, C_cross].
+        Maps queries of cross-attention per layer, [R, 1, W], cached source keys per layer, [R, H, C_cross, D], and
+        valid source tokens per row, int32 [R], to float [R, A, C_cross].
         """
         chosen = [keys[head.layer][:, head.head] for head in self.alignment_heads]  # [R, C_cross, D] each
         size = chosen[0].shape[2]
@@ -174,39 +113,60 @@ class DecoderGraph(nn.Module):
         return scores.masked_fill(~valid, -math.inf).softmax(dim=-1)
 
 
-class DecoderLayerGraph(nn.Module):
-    """One decoder layer for one new position per row."""
-
-    def __init__(self, layer: DecoderLayer, attention: CudaAttention) -> None:
-        super().__init__()
-        self.layer = layer
-        self.attention = attention
-        self.qkv = PackedProjection(layer.self_attention)
-
-    def forward(
-        self, states: Tensor, positions: Tensor, source_lengths: Tensor, caches: Sequence[Tensor]
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-        """Maps states [R, 1, d_model] to the next states, the cross-attention queries, and the written caches."""
-        past_key, past_value, cross_key, cross_value = caches
-        layer = self.layer
-        residual = layer.self_attention_residual
-        qkv = self.qkv(residual.before(states))
-        attended, present_key, present_value = self.attention.attend_in_target(qkv, past_key, past_value, positions)
-        states = residual.after(states, layer.self_attention.output(attended))
-        residual = layer.cross_attention_residual
-        query = layer.cross_attention.query(residual.before(states))
-        attended = self.attention.attend_to_source(query, cross_key, cross_value, source_lengths)
-        states = residual.after(states, layer.cross_attention.output(attended))
-        states = layer.feed_forward_residual(states, layer.feed_forward)
-        return states, query, (present_key, present_value)
+def pack(layers: Iterable[EncoderLayer | DecoderLayer]) -> nn.ModuleList:
+    """Returns the query, key and value projections of each layer's self-attention as one matrix product."""
+    return nn.ModuleList(_pack(layer.self_attention) for layer in layers)
 
 
-class PackedProjection(nn.Linear):
-    """The query, key and value projections as one matrix product; `parts` are the original projections."""
+def _pack(attention: MultiHeadAttention) -> nn.Linear:
+    parts = (attention.query, attention.key, attention.value)
+    packed = nn.Linear(attention.query.in_features, sum(part.out_features for part in parts))
+    packed.weight = nn.Parameter(torch.cat([part.weight.detach() for part in parts]), requires_grad=False)
+    packed.bias = nn.Parameter(torch.cat([part.bias.detach() for part in parts]), requires_grad=False)
+    return packed
 
-    def __init__(self, attention: MultiHeadAttention) -> None:
-        parts = (attention.query, attention.key, attention.value)
-        super().__init__(attention.query.in_features, sum(part.out_features for part in parts))
-        self.parts = parts
-        self.weight = frozen(torch.cat([part.weight for part in parts]))
-        self.bias = frozen(torch.cat([part.bias for part in parts]))
+
+def attend_to_source(query: Tensor, key: Tensor, value: Tensor, lengths: Tensor, heads: int) -> Tensor:
+    """Attends to a source with the operator whose CUDA kernel takes row lengths.
+
+    Maps queries [B, S, W] to [B, S, W], undefined beyond a row's length. Keys and values are [B, S, W], or cached, [B,
+    H, C_cross, D]; `lengths` are valid source tokens per row, int32 [B].
+    """
+    output: Tensor = symbolic(
+        "com.microsoft::MultiHeadAttention",
+        [query, key, value, None, lengths],
+        {"num_heads": heads},
+        dtype=query.dtype,
+        shape=query.shape,
+        version=1,
+    )
+    return output
+
+
+def attend_in_target(
+    qkv: Tensor, past_key: Tensor, past_value: Tensor, positions: Tensor, heads: int
+) -> Sequence[Tensor]:
+    """Computes the decoder's self-attention of one new position per row, and writes it into the caches.
+
+    GroupQueryAttention takes packed projections; in fp16 with a shared buffer it reaches the fastest kernel.
+
+    Args:
+        qkv: concatenated queries, keys and values of the new position, [R, 1, 3 * W].
+        past_key: cached keys, [R, H, C_self, D].
+        past_value: cached values, [R, H, C_self, D].
+        positions: valid positions per row before this one, int32 [R].
+        heads: H.
+
+    Returns:
+        States [R, 1, W], and both caches including the new position.
+    """
+    rows, _, packed = qkv.shape
+    capacity = torch.scalar_tensor(past_key.shape[2], dtype=torch.int32)
+    return symbolic_multi_out(
+        "com.microsoft::GroupQueryAttention",
+        [qkv, None, None, past_key, past_value, positions, capacity],
+        {"num_heads": heads, "kv_num_heads": heads},
+        dtypes=(qkv.dtype, qkv.dtype, qkv.dtype),
+        shapes=((rows, 1, packed // 3), past_key.shape, past_value.shape),
+        version=1,
+    )

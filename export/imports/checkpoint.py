@@ -11,12 +11,15 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from dragoman.export.imports.common import ImportedModelError, Tensors, read_fields
+from dragoman.export.imports.common import ImportedModelError, SpecialIds, Tensors, read_fields
 from dragoman.export.imports.pickled import read_pickled
 from dragoman.export.imports.safe import read_safetensors
 from dragoman.export.imports.shards import WEIGHT_FILES, is_index, read_index
 from dragoman.export.imports.stored import StoredArray
+from dragoman.export.source_model import Languages
 from dragoman.model.errors import reason_of
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.files import open_file
 from dragoman.serve.bundle.manifest import MAX_TOKENS, MAX_VOCABULARY
 
@@ -46,6 +49,9 @@ SHARED, SOURCE, TARGET, OUTPUT = (
     "lm_head.weight",
 )
 
+# A model, its tokenizer, its languages, and the tokens after every source.
+Imported = tuple[TransformerWeights, PieceTokenizer, Languages, tuple[int, ...]]
+
 
 def _first_eos(value: object) -> object:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
@@ -56,8 +62,30 @@ class StoredConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    vocab_size: int = Field(gt=0, le=MAX_VOCABULARY)
+    pad_token_id: int = Field(ge=0)
+    eos_token_id: Annotated[int, BeforeValidator(_first_eos)] = Field(ge=0)
+    decoder_start_token_id: int = Field(ge=0)
+
+    @property
+    def target_size(self) -> int:
+        """The size of the target vocabulary."""
+        return self.vocab_size
+
+    @property
+    def special(self) -> SpecialIds:
+        """The special tokens."""
+        return SpecialIds(self.pad_token_id, self.decoder_start_token_id, self.eos_token_id)
+
     def check(self, path: Path) -> None:
         """Checks that the fields fit together; raises ImportedModelError naming the field."""
+        for name, size in (
+            ("pad_token_id", self.vocab_size),
+            ("eos_token_id", self.target_size),
+            ("decoder_start_token_id", self.target_size),
+        ):
+            if getattr(self, name) >= size:
+                raise ImportedModelError(f"{path}: {name}: {getattr(self, name)}: expected an id below {size}")
 
 
 class CheckpointConfig(StoredConfig):
@@ -71,17 +99,8 @@ class CheckpointConfig(StoredConfig):
     encoder_ffn_dim: int = Field(gt=0)
     decoder_ffn_dim: int = Field(gt=0)
     activation_function: str
-    vocab_size: int = Field(gt=0, le=MAX_VOCABULARY)
     max_position_embeddings: int = Field(gt=1, le=MAX_TOKENS)
     scale_embedding: bool = False
-    pad_token_id: int = Field(ge=0)
-    eos_token_id: Annotated[int, BeforeValidator(_first_eos)] = Field(ge=0)
-    decoder_start_token_id: int = Field(ge=0)
-
-    @property
-    def target_size(self) -> int:
-        """The size of the target vocabulary."""
-        return self.vocab_size
 
     @property
     def transformer_fields(self) -> dict[str, object]:
@@ -107,13 +126,7 @@ class CheckpointConfig(StoredConfig):
         if self.activation_function not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
             raise ImportedModelError(f"{path}: activation_function: {self.activation_function}: expected {known}")
-        for name, size in (
-            ("pad_token_id", self.vocab_size),
-            ("eos_token_id", self.target_size),
-            ("decoder_start_token_id", self.target_size),
-        ):
-            if getattr(self, name) >= size:
-                raise ImportedModelError(f"{path}: {name}: {getattr(self, name)}: expected an id below {size}")
+        super().check(path)
 
 
 Config = TypeVar("Config", bound=StoredConfig)
@@ -122,12 +135,9 @@ Config = TypeVar("Config", bound=StoredConfig)
 def read_config(
     folder: Path, kind: type[Config], expected: Mapping[str, object], expected_search: Mapping[str, object]
 ) -> Config:
-    """Reads and checks the configuration of a checkpoint.
+    """Reads and checks the configuration; raises ImportedModelError naming the field.
 
     Fields of generation_config.json precede those of config.json. A missing field has the expected value.
-
-    Raises:
-        ImportedModelError: naming the field.
     """
     path = folder / CONFIG_FILE
     fields, generation = read_fields(path), read_optional_fields(folder / GENERATION_FILE)
@@ -158,11 +168,7 @@ def _expect(path: Path, fields: Mapping[str, object], expected: Mapping[str, obj
 
 
 def read_tensors(folder: Path) -> Tensors:
-    """Returns the parameters of a checkpoint, which stay in the first file of `WEIGHT_FILES` or in its shards.
-
-    Raises:
-        ImportedModelError: if there is none, or one cannot be read.
-    """
+    """Returns the parameters, which stay in their files; raises ImportedModelError if they are missing or damaged."""
     path = next((folder / name for name in WEIGHT_FILES if (folder / name).exists()), None)
     if path is None:
         raise ImportedModelError(f"{folder}: expected one of {', '.join(WEIGHT_FILES)}")

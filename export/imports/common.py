@@ -3,13 +3,14 @@
 `Tensors` rejects a model that lacks a tensor or has an unused one.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 
 from dragoman.export.imports.stored import StoredArray, StoredParameters
 from dragoman.model.config import TransformerConfig
-from dragoman.model.errors import first_problem
+from dragoman.model.errors import UserError, first_problem
 from dragoman.model.imported_config import ImportedConfig
 from dragoman.model.tokenizer.tokenizer import TokenizerError, open_processor
 from dragoman.model.weights import TransformerWeights, parameter_shapes
@@ -32,11 +33,12 @@ Parameter = StoredArray | Array
 USUAL_MAX_TOKENS = 256
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
+_WITH_SCRIPT = re.compile(rf"{_LANGUAGE.pattern}(-[A-Z][a-z]{{3}})?")
 # The target language token of Marian's multilingual models, before the source: `>>fra<<`.
 _LANGUAGE_PIECE = re.compile(r">>(.+)<<")
 
 
-class ImportedModelError(Exception):
+class ImportedModelError(UserError):
     """The files are no model that can be imported; the message names file, field and expected value in one line."""
 
     def __init__(self, message: str) -> None:
@@ -49,13 +51,10 @@ class UnnamedLanguageError(ImportedModelError):
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """Values that override the files of a model, or that the files do not contain.
+    """Values that override the files of a model, or that the files do not contain; None: as in the files.
 
-    Attributes:
-        source_language: None: from the files.
-        target_language: None: from the files.
-        max_source_tokens: longest source, including prefix and suffix; None: `USUAL_MAX_TOKENS` or the model's limit.
-        max_target_tokens: longest translation, excluding EOS; None: the same.
+    The longest source includes prefix and suffix, the longest translation excludes EOS. Without a limit of the model,
+    both are `USUAL_MAX_TOKENS`.
     """
 
     source_language: str | None = None
@@ -64,8 +63,7 @@ class ImportOptions:
     max_target_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SpecialIds:
+class SpecialIds(NamedTuple):
     """The special tokens of a model: padding, start (BOS) and end (EOS) of a translation."""
 
     pad: int
@@ -73,8 +71,7 @@ class SpecialIds:
     eos: int
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """The longest sequences, in tokens."""
 
     max_source_tokens: int
@@ -93,6 +90,8 @@ def importing(path: Path) -> Iterator[None]:
         yield
     except ImportedModelError:
         raise
+    except TokenizerError as error:
+        raise ImportedModelError(f"{path}: {error}") from error
     except Exception as error:
         raise ImportedModelError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
 
@@ -124,11 +123,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def find_limits(options: ImportOptions, positions: int | None) -> Limits:
-    """Returns the longest sequences of a model with `positions` position vectors, None for unlimited.
-
-    Raises:
-        ImportedModelError: if a requested limit is too large.
-    """
+    """Returns the limits; `positions` None: unlimited. Raises ImportedModelError if a requested limit is too large."""
     usual = USUAL_MAX_TOKENS if positions is None else min(USUAL_MAX_TOKENS, positions - 1)
     limits = Limits(options.max_source_tokens or usual, options.max_target_tokens or usual)
     if positions is not None:
@@ -146,9 +141,8 @@ def find_limits(options: ImportOptions, positions: int | None) -> Limits:
 def find_directions(
     pieces: Sequence[str],
     options: ImportOptions,
-    *,
-    source: str | None,
-    target: str | None,
+    source: str | None = None,
+    target: str | None = None,
     prefix: tuple[int, ...] = (),
 ) -> tuple[BundleDirection, ...]:
     """Returns the directions of a model: one, or one per language token of its source vocabulary `pieces`.
@@ -156,8 +150,7 @@ def find_directions(
     Languages of `options` override `source` and `target` of the files. With language tokens, a target of `options` is
     the only direction, and a target of the files may be a language family. `prefix` tokens precede every source.
 
-    Raises:
-        ImportedModelError: if a language is unknown, is no ISO 639 code, or is not one of the model's.
+    Raises ImportedModelError if a language is unknown, is no ISO 639 code, or is not one of the model's.
     """
     source, target = options.source_language or source, options.target_language or target
     tokens = language_tokens(pieces)
@@ -190,25 +183,34 @@ def language_pieces(pieces: Sequence[str]) -> tuple[str, ...]:
     return tuple(pieces[number] for number in language_tokens(pieces).values())
 
 
-def build_transformer(
-    fields: Mapping[str, object], vocabulary_size: int, special: SpecialIds, parameters: Mapping[str, Parameter]
-) -> TransformerWeights:
-    """Returns a Transformer with float32 parameters, of which each use reads one.
+def sinusoids(length: int, d_model: int, first: int, kind: type[np.floating] = np.float64) -> Array:
+    """Returns position encodings of tensor2tensor, float32 [length, d_model]: all sines, then all cosines.
 
-    Raises:
-        ImportedModelError: if `fields` are no `TransformerConfig` or `ImportedConfig`, or a shape differs.
+    The angles are (position + first) / 10000^(i / (d_model / 2 - 1)), computed in numbers of a kind.
     """
+    half = d_model // 2
+    scales = np.exp(np.arange(half, dtype=kind) * kind(-math.log(10000.0) / max(half - 1, 1)))
+    angles = np.arange(first, length + first, dtype=kind)[:, None] * scales
+    return np.concatenate((np.sin(angles), np.cos(angles)), axis=1).astype(np.float32)
+
+
+def build_transformer(
+    fields: Mapping[str, object],
+    limits: Limits,
+    vocabulary_size: int,
+    special: SpecialIds,
+    parameters: Mapping[str, Parameter],
+) -> TransformerWeights:
+    """Returns a Transformer, which reads parameters on use; raises ImportedModelError if a field or shape is wrong."""
     try:
         kind = ImportedConfig if "width_of_head" in fields else TransformerConfig
-        config = kind.model_validate({"dropout": 0.0, **fields})
+        config = kind.model_validate({"dropout": 0.0, **fields, **limits._asdict()})
     except ValidationError as error:
         raise ImportedModelError(first_problem(error)) from error
     for name, shape in parameter_shapes(config, vocabulary_size).items():
         if parameters[name].shape != shape:
             raise ImportedModelError(f"{name}: shape is {parameters[name].shape}, expected {shape}")
-    return TransformerWeights(
-        config, vocabulary_size, special.pad, special.bos, special.eos, StoredParameters(parameters)
-    )
+    return TransformerWeights(config, vocabulary_size, *special, StoredParameters(parameters))
 
 
 def check_pieces(path: Path, pieces: object) -> tuple[str, ...]:
@@ -241,16 +243,11 @@ def find_piece(path: Path, pieces: Sequence[str], piece: str) -> int:
         raise ImportedModelError(f"{path}: expected the special piece {piece}") from None
 
 
-def tokenizer_refused(folder: Path, error: TokenizerError) -> ImportedModelError:
-    """Converts a tokenizer error."""
-    return ImportedModelError(f"{folder}: {error}")
-
-
 def _check_language(option: str, language: str | None) -> None:
     problem = f"{option}: {language}: expected an ISO 639 code, as the model's files have none"
     if language is None:
         raise UnnamedLanguageError(problem)
-    if not _LANGUAGE.fullmatch(language):
+    if not _WITH_SCRIPT.fullmatch(language):
         raise ImportedModelError(problem)
 
 

@@ -11,23 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dragoman.export.imports.common import (
-    Array,
-    ImportedModelError,
-    ImportOptions,
-    Limits,
-    Parameter,
-    SpecialIds,
-    Tensors,
-    are_equal,
-    build_transformer,
-    find_directions,
-    find_limits,
-    find_piece,
-    grown,
-    importing,
-    read_fields,
-)
+from dragoman.export.imports import common
 from dragoman.export.imports.ctranslate2_files import (
     CONFIG_FILE,
     FIRST_WITH_CONFIG,
@@ -113,23 +97,26 @@ class TransformerVariables:
     """
 
     fields: dict[str, object]
-    parameters: dict[str, Parameter]
+    limits: common.Limits
+    parameters: dict[str, common.Parameter]
     source_embedding: StoredArray
     target_embedding: StoredArray
     output: StoredArray
-    output_bias: Array | None
+    output_bias: common.Array | None
     starts_from_zero: bool
     is_t5: bool
     alignment_heads: tuple[AttentionHead, ...]
 
 
-def read_transformer(path: Path, file: ModelFile, config: Config, options: ImportOptions) -> TransformerVariables:
+def read_transformer(
+    path: Path, file: ModelFile, config: Config, options: common.ImportOptions
+) -> TransformerVariables:
     """Returns the variables of a model; raises ImportedModelError if one is missing or not supported."""
     if file.specification not in (SPECIFICATION, *EARLIER_SPECIFICATIONS):
-        raise ImportedModelError(f"{path}: {file.specification}: expected {SPECIFICATION}, an encoder-decoder")
+        raise common.ImportedModelError(f"{path}: {file.specification}: expected {SPECIFICATION}, an encoder-decoder")
     if not NAMED_BY_OPENNMT <= file.revision <= NEWEST_REVISION:
         expected = f"expected {NAMED_BY_OPENNMT} to {NEWEST_REVISION}: convert the model again"
-        raise ImportedModelError(f"{path}: revision of {SPECIFICATION} is {file.revision}, {expected}")
+        raise common.ImportedModelError(f"{path}: revision of {SPECIFICATION} is {file.revision}, {expected}")
     variables = file.variables
     if file.revision == NAMED_BY_OPENNMT:
         variables = {_current_name(name): value for name, value in variables.items()}
@@ -143,24 +130,13 @@ def read_transformer(path: Path, file: ModelFile, config: Config, options: Impor
     scalars = {name: float(np.asarray(value)) for name, value in stored.items() if value.size == 1 and value.ndim == 0}
     for name, value in scalars.items():
         if not math.isfinite(value):
-            raise ImportedModelError(f"{path}: {name}: {value}: expected a finite number")
+            raise common.ImportedModelError(f"{path}: {name}: {value}: expected a finite number")
     flags = {name for name, value in stored.items() if value.dtype == np.int8}
-    with Tensors(path, {name: value for name, value in stored.items() if name not in scalars}) as weights:
+    with common.Tensors(path, {name: value for name, value in stored.items() if name not in scalars}) as weights:
         return _read(Variables(path, scalars, flags, weights), config, options)
 
 
-def computed_positions(length: int, d_model: int) -> Array:
-    """Returns the position encodings that CTranslate2 computes for models without any, float32 [length, d_model].
-
-    All sines, then all cosines, of angles (position + 1) / 10000^(i / (d_model / 2 - 1)).
-    Source: CTranslate2's src/layers/common.cc, which uses the formula of tensor2tensor.
-    """
-    scales = np.exp(np.arange(d_model // 2) * (-math.log(10000.0) / max(1, d_model // 2 - 1)))
-    angles = np.arange(1, length + 1)[:, None] * scales
-    return np.concatenate((np.sin(angles), np.cos(angles)), axis=1).astype(np.float32)
-
-
-def _read(variables: Variables, config: Config, options: ImportOptions) -> TransformerVariables:
+def _read(variables: Variables, config: Config, options: common.ImportOptions) -> TransformerVariables:
     """Converts variables by removing each one that it reads; remaining ones are rejected."""
     tensors = variables.tensors
     source_embedding, target_embedding = (_embedding(tensors, stack) for stack in ("encoder", "decoder"))
@@ -169,8 +145,8 @@ def _read(variables: Variables, config: Config, options: ImportOptions) -> Trans
     if not shape.encoder_layers or not shape.decoder_layers:
         raise variables.refusal("encoder and decoder", "no layers", "at least one each")
     stored = [tensors.take_optional(f"{stack}/position_encodings/encodings") for stack in ("encoder", "decoder")]
-    limits = find_limits(options, min((len(table) for table in stored if table is not None), default=None))
-    parameters: dict[str, Parameter] = {}
+    limits = common.find_limits(options, min((len(table) for table in stored if table is not None), default=None))
+    parameters: dict[str, common.Parameter] = {}
     for side, stack, table in zip(("source", "target"), ("encoder", "decoder"), stored, strict=True):
         parameters |= read_stack(variables, stack, shape, limits.positions)
         parameters[f"{side}_positions.table"] = _positions(table, limits, shape)
@@ -185,9 +161,8 @@ def _read(variables: Variables, config: Config, options: ImportOptions) -> Trans
             "d_ff": len(parameters["encoder.0.feed_forward.inner.weight"]),
             "norm_epsilon": config.layer_norm_epsilon or USUAL_EPSILON[shape.norm],
             "positions": "learned",
-            "max_source_tokens": limits.max_source_tokens,
-            "max_target_tokens": limits.max_target_tokens,
         },
+        limits=limits,
         parameters=parameters,
         source_embedding=source_embedding,
         target_embedding=target_embedding,
@@ -199,18 +174,19 @@ def _read(variables: Variables, config: Config, options: ImportOptions) -> Trans
     )
 
 
-def _embedding(tensors: Tensors, stack: str) -> StoredArray:
+def _embedding(tensors: common.Tensors, stack: str) -> StoredArray:
     older, newer = f"{stack}/embeddings/weight", f"{stack}/embeddings_0/weight"
     return tensors.take_matrix(newer if tensors.has(newer) else older)
 
 
-def _positions(stored: StoredArray | None, limits: Limits, shape: Shape) -> Array:
+def _positions(stored: StoredArray | None, limits: common.Limits, shape: Shape) -> common.Array:
     """Returns position vectors: stored ones, those that CTranslate2 computes, or zeros if distances replace them."""
     if stored is not None:
         return stored.read()[: limits.positions]
     if shape.distances != "none":
         return np.zeros((limits.positions, shape.d_model), np.float32)
-    return computed_positions(limits.positions, shape.d_model)
+    # Source: CTranslate2's src/layers/common.cc.
+    return common.sinusoids(limits.positions, shape.d_model, first=1)
 
 
 def _alignment_heads(variables: Variables, shape: Shape) -> tuple[AttentionHead, ...]:
@@ -230,7 +206,7 @@ def _alignment_heads(variables: Variables, shape: Shape) -> tuple[AttentionHead,
     return tuple(AttentionHead(layer=layer % layers, head=head) for head in range(count or shape.heads))
 
 
-def _scale_outputs(variables: Variables, shape: Shape, parameters: dict[str, Parameter]) -> None:
+def _scale_outputs(variables: Variables, shape: Shape, parameters: dict[str, common.Parameter]) -> None:
     """Multiplies the final normalization of the decoder by the factor of its result, as T5 with tied embeddings has."""
     name = "decoder/scale_outputs"
     factor = variables.number(name, 1.0)
@@ -262,9 +238,9 @@ def _per_stack(variables: dict[str, Variable]) -> dict[str, Variable]:
     return {**{name: value for name, value in variables.items() if name not in WHOLE_MODEL_OPTIONS}, **handed}
 
 
-def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
+def import_ctranslate2(path: Path, options: common.ImportOptions) -> Exportable:
     """Returns the model of a folder or an Argos package; raises ImportedModelError if it is none, or not supported."""
-    with importing(path), open_package(path, options) as package:
+    with common.importing(path), open_package(path, options) as package:
         folder = package.model
         file = read_model_file(folder / MODEL_FILE)
         config = read_config(folder, file)
@@ -282,7 +258,7 @@ def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
         else:
             directions = _directions(package, vocabularies, options, prefix)
             found = (_instructed(directions, tokenizer) if variables.is_t5 else directions), None
-        config_fields = read_fields(folder / CONFIG_FILE) if file.version >= FIRST_WITH_CONFIG else {}
+        config_fields = common.read_fields(folder / CONFIG_FILE) if file.version >= FIRST_WITH_CONFIG else {}
         exportable = Exportable.of_import("ctranslate2", config_fields, model, tokenizer, found, source_suffix=suffix)
         return replace(exportable, alignment_heads=variables.alignment_heads)
 
@@ -315,13 +291,13 @@ def _instructed(directions: tuple[BundleDirection, ...], tokenizer: ImportedToke
 
 
 def _directions(
-    package: OpenPackage, vocabularies: Vocabularies, options: ImportOptions, prefix: tuple[int, ...]
+    package: OpenPackage, vocabularies: Vocabularies, options: common.ImportOptions, prefix: tuple[int, ...]
 ) -> tuple[BundleDirection, ...]:
     """Returns the directions; the target prefix of a package starts every translation."""
-    found = find_directions(vocabularies.source, options, source=package.source, target=package.target, prefix=prefix)
+    found = common.find_directions(vocabularies.source, options, package.source, package.target, prefix)
     if not package.target_prefix:
         return found
-    start = find_piece(vocabularies.target_path, vocabularies.target, package.target_prefix)
+    start = common.find_piece(vocabularies.target_path, vocabularies.target, package.target_prefix)
     return tuple(result.model_copy(update={"start": (start,)}) for result in found)
 
 
@@ -335,23 +311,26 @@ def _model(
         # An unknown piece that was appended may have no row.
         without_unknown = len(pieces) - (pieces[-1] == config.unk)
         if len(embedding) not in (len(pieces), without_unknown):
-            raise ImportedModelError(f"{path}: {len(pieces)} pieces, expected {len(embedding)} as in {MODEL_FILE}")
+            raise common.ImportedModelError(
+                f"{path}: {len(pieces)} pieces, expected {len(embedding)} as in {MODEL_FILE}"
+            )
     size, special = _special_ids(folder, config, vocabularies, variables)
     fields, parameters = dict(variables.fields), dict(variables.parameters)
     source, target, output = (
-        grown(weight, size) for weight in (variables.source_embedding, variables.target_embedding, variables.output)
+        common.grown(weight, size)
+        for weight in (variables.source_embedding, variables.target_embedding, variables.output)
     )
     parameters["embedding.weight"] = source
-    fields["tie_embeddings"] = are_equal(source, target) and are_equal(source, output)
+    fields["tie_embeddings"] = common.are_equal(source, target) and common.are_equal(source, output)
     if not fields["tie_embeddings"]:
         parameters |= {"target_embedding.weight": target, "output.weight": output}
     fields["output_bias"] = variables.output_bias is not None or len(variables.output) < size
     if fields["output_bias"]:
         parameters["output_bias"] = _output_bias(variables, size)
-    return build_transformer(fields, size, special, parameters)
+    return common.build_transformer(fields, variables.limits, size, special, parameters)
 
 
-def _output_bias(variables: TransformerVariables, size: int) -> Array:
+def _output_bias(variables: TransformerVariables, size: int) -> common.Array:
     """Returns the bias of the logits: -inf for tokens that are not in the target vocabulary."""
     known = len(variables.output)
     bias = np.zeros(known, np.float32) if variables.output_bias is None else variables.output_bias
@@ -360,7 +339,7 @@ def _output_bias(variables: TransformerVariables, size: int) -> Array:
 
 def _special_ids(
     folder: Path, config: Config, vocabularies: Vocabularies, variables: TransformerVariables
-) -> tuple[int, SpecialIds]:
+) -> tuple[int, common.SpecialIds]:
     """Returns the vocabulary size and the special tokens.
 
     Adds one token with a zero embedding, which is never generated, if the model starts from a zero embedding or its
@@ -369,13 +348,13 @@ def _special_ids(
     size = max(len(vocabularies.source), len(vocabularies.target))
     pad = next((vocabularies.source.index(piece) for piece in PAD_PIECES if piece in vocabularies.source), None)
     if config.start is None:
-        raise ImportedModelError(f"{folder / CONFIG_FILE}: decoder_start_token: null: expected a token")
+        raise common.ImportedModelError(f"{folder / CONFIG_FILE}: decoder_start_token: null: expected a token")
     bos = size
     if not variables.starts_from_zero:
-        bos = find_piece(vocabularies.target_path, vocabularies.target, config.start)
-    eos = find_piece(vocabularies.target_path, vocabularies.target, config.eos)
+        bos = common.find_piece(vocabularies.target_path, vocabularies.target, config.start)
+    eos = common.find_piece(vocabularies.target_path, vocabularies.target, config.eos)
     added = variables.starts_from_zero or pad is None
-    return size + added, SpecialIds(pad=size if pad is None else pad, bos=bos, eos=eos)
+    return size + added, common.SpecialIds(pad=size if pad is None else pad, bos=bos, eos=eos)
 
 
 def _around_sources(
@@ -383,8 +362,8 @@ def _around_sources(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns the tokens before and after every source."""
     path, pieces = vocabularies.source_path, vocabularies.source
-    prefix = (find_piece(path, pieces, config.bos),) if config.add_source_bos else ()
+    prefix = (common.find_piece(path, pieces, config.bos),) if config.add_source_bos else ()
     # Models that start from zeros come from Marian, whose sources end in EOS. Conversions from Hugging Face omit the
     # flag, also of multilingual models and T5.
     ends = config.add_source_eos or variables.starts_from_zero or variables.is_t5 or multilingual
-    return prefix, (find_piece(path, pieces, config.eos),) if ends else ()
+    return prefix, (common.find_piece(path, pieces, config.eos),) if ends else ()

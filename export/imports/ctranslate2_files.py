@@ -62,10 +62,7 @@ Variable = StoredArray | NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model.bin. Its variables stay in the file. `version` counts formats, `revision` specifications.
-
-    An alias in `variables` is the same object as its variable.
-    """
+    """A model.bin, whose variables stay in the file; an alias is the same object as its variable."""
 
     version: int
     specification: str
@@ -85,13 +82,7 @@ def read_model_file(path: Path) -> ModelFile:
 
 
 def dequantized(path: Path, variables: dict[str, Variable]) -> dict[str, Variable]:
-    """Returns the variables with quantized matrices as float32, without their scales.
-
-    A quantized value is round(w * scale); int8 has one scale per row, int16 one per matrix.
-
-    Raises:
-        ImportedModelError: if a scale is missing or has a wrong shape.
-    """
+    """Returns the variables with float32 matrices, round(w * scale) / scale; raises ImportedModelError."""
     plain = {name: value for name, value in variables.items() if not name.endswith("/weight_scale") or value.ndim > 1}
     seen: dict[int, Variable] = {}  # by id: an alias stays the same object
     for name, value in plain.items():
@@ -197,11 +188,7 @@ MODEL_FOLDER = "model"
 
 @dataclass(frozen=True, slots=True)
 class OpenPackage:
-    """The folder of a CTranslate2 model, and what the metadata of an Argos package state if it comes from one.
-
-    Attributes:
-        target_prefix: token that starts every translation; empty: none.
-    """
+    """The folder of a CTranslate2 model, metadata of its Argos package, and the token that starts every translation."""
 
     model: Path
     source: str | None = None

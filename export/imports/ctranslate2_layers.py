@@ -75,11 +75,7 @@ class Variables:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What both stacks share, and the number of layers of each.
-
-    Attributes:
-        distances: how self-attention depends on distances.
-    """
+    """What both stacks share, as how self-attention depends on distances, and the number of layers of each."""
 
     d_model: int
     heads: int
@@ -182,10 +178,7 @@ def _layers(tensors: Tensors, stack: str) -> int:
 
 
 def read_stack(variables: Variables, stack: str, shape: Shape, positions: int) -> Iterator[tuple[str, Parameter]]:
-    """Yields the parameters of the layers of a stack and its normalizations, by Dragoman's names.
-
-    `positions` is the number of positions of tables of distances.
-    """
+    """Yields the parameters of a stack by Dragoman's names; `positions` is the size of tables of distances."""
     layers = _LayerReader(variables, shape, positions)
     for number in range(shape.encoder_layers if stack == "encoder" else shape.decoder_layers):
         ours, theirs = f"{stack}.{number}", f"{stack}/layer_{number}"

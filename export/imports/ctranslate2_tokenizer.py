@@ -3,16 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from dragoman.export.imports.common import (
-    ImportedModelError,
-    ImportOptions,
-    language_pieces,
-    read_bytes,
-    tokenizer_refused,
-)
+from dragoman.export.imports.common import ImportedModelError, ImportOptions, language_pieces, read_bytes
 from dragoman.export.imports.ctranslate2_files import BPE_FILE, TOKENIZERS, Config, Vocabularies
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
-from dragoman.model.tokenizer.tokenizer import TokenizerError
 from dragoman.model.tokenizer.word_tokenizer import WordTokenizer
 
 PAD_PIECES = ("<blank>", "<pad>")
@@ -21,37 +14,18 @@ PAD_PIECES = ("<blank>", "<pad>")
 def read_tokenizer(
     folder: Path, config: Config, vocabularies: Vocabularies, tokens: Iterable[int], options: ImportOptions
 ) -> PieceTokenizer | WordTokenizer:
-    """Reads the tokenizer in the folder of a model or its parent.
-
-    Args:
-        tokens: those that stand for target languages.
-        options: have the languages of the model, whose rules merges need.
-
-    Raises:
-        ImportedModelError: if there is none, or it is damaged.
-    """
+    """Reads the tokenizer in the folder of a model or its parent; raises ImportedModelError if it is unusable."""
     source, target = vocabularies.source, vocabularies.target
     special = {config.bos, config.eos, *PAD_PIECES, *language_pieces(source)}
     special |= {target[number] for number in tokens}
     special |= {config.start or config.bos}
     paths, special_pieces = _find_files(folder), sorted(special)
-    try:
-        if len(paths) == 1:
-            languages = _languages(paths[0], options)
-            return WordTokenizer(
-                read_bytes(paths[0]), languages, source, target, unknown_piece=config.unk, special_pieces=special_pieces
-            )
-        source_model, target_model = paths
-        return PieceTokenizer(
-            read_bytes(source_model),
-            read_bytes(target_model),
-            source,
-            target,
-            unknown_piece=config.unk,
-            special_pieces=special_pieces,
-        )
-    except TokenizerError as error:
-        raise tokenizer_refused(folder, error) from error
+    model = read_bytes(paths[0])
+    if len(paths) == 1:
+        languages = _languages(paths[0], options)
+        return WordTokenizer(model, languages, source, target, unknown_piece=config.unk, special_pieces=special_pieces)
+    other = read_bytes(paths[1])
+    return PieceTokenizer(model, other, source, target, unknown_piece=config.unk, special_pieces=special_pieces)
 
 
 def _languages(path: Path, options: ImportOptions) -> tuple[str, str]:

@@ -4,20 +4,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dragoman.export.imports.checkpoint import (
-    CONFIG_FILE,
-    OUTPUT,
-    SHARED,
-    SOURCE,
-    TARGET,
-    CheckpointConfig,
-    first_stored,
-    read_linear,
-)
-from dragoman.export.imports.common import ImportedModelError, Tensors, stored_pieces, tokenizer_refused
+from dragoman.export.imports import checkpoint
+from dragoman.export.imports.common import ImportedModelError, Tensors, stored_pieces
 from dragoman.export.imports.stored import StoredArray
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
-from dragoman.model.tokenizer.tokenizer import TokenizerError
 
 SENTENCEPIECE_FILE = "sentencepiece.bpe.model"
 UNKNOWN, EOS, MASK = "<unk>", "</s>", "<mask>"
@@ -31,18 +21,12 @@ def fairseq_pieces(path: Path, model_file: bytes) -> list[str]:
     return [*FAIRSEQ_PIECES, *stored_pieces(path, model_file)[SENTENCEPIECE_SPECIAL:]]
 
 
-def multilingual_tokenizer(
-    folder: Path, model_file: bytes, pieces: Sequence[str], languages: Mapping[str, int]
-) -> PieceTokenizer:
-    """Returns a tokenizer that never reads language tokens from a text; raises ImportedModelError if it cannot."""
+def multilingual_tokenizer(model_file: bytes, pieces: Sequence[str], languages: Mapping[str, int]) -> PieceTokenizer:
+    """Returns a tokenizer that never reads language tokens from a text."""
     special = {*FAIRSEQ_PIECES, MASK, *(pieces[number] for number in languages.values())} - {UNKNOWN}
     special |= {piece for piece in pieces if FILLER.fullmatch(piece)}
-    try:
-        return PieceTokenizer(
-            model_file, model_file, pieces, pieces, unknown_piece=UNKNOWN, special_pieces=sorted(special & set(pieces))
-        )
-    except TokenizerError as error:
-        raise tokenizer_refused(folder, error) from error
+    special_pieces = sorted(special & set(pieces))
+    return PieceTokenizer(model_file, model_file, pieces, pieces, unknown_piece=UNKNOWN, special_pieces=special_pieces)
 
 
 # Rows without a piece, which training has never used.
@@ -52,13 +36,9 @@ MAX_FILLERS = 5000
 
 
 def filled(path: Path, pieces: list[str], size: int) -> list[str]:
-    """Returns the pieces with names for the remaining rows of the embedding.
-
-    Raises:
-        ImportedModelError: if there are more pieces than rows, or too many rows remain.
-    """
+    """Returns the pieces with names for the other rows; raises ImportedModelError if there are too few or too many."""
     if not size - MAX_FILLERS <= len(pieces) <= size:
-        expected = f"{max(0, size - MAX_FILLERS)} to {size} as in {CONFIG_FILE}"
+        expected = f"{max(0, size - MAX_FILLERS)} to {size} as in {checkpoint.CONFIG_FILE}"
         raise ImportedModelError(f"{path}: {len(pieces)} pieces, expected {expected}")
     return [*pieces, *(f"madeupword{number:04}" for number in range(size - len(pieces)))]
 
@@ -84,16 +64,18 @@ def _added_tokens(added: Mapping[str, object]) -> Iterator[tuple[int, str]]:
 def final_norms(tensors: Tensors) -> Iterator[tuple[str, StoredArray]]:
     """Yields the normalizations after both stacks."""
     for side in ("encoder", "decoder"):
-        yield from read_linear(tensors, f"{side}_norm", f"model.{side}.layer_norm")
+        yield from checkpoint.read_linear(tensors, f"{side}_norm", f"model.{side}.layer_norm")
 
 
 def embedding_norms(tensors: Tensors) -> Iterator[tuple[str, StoredArray]]:
     """Yields the normalizations of the embeddings of both sides."""
     for side, stack in (("source", "encoder"), ("target", "decoder")):
-        yield from read_linear(tensors, f"{side}_embedding_norm", f"model.{stack}.layernorm_embedding")
+        yield from checkpoint.read_linear(tensors, f"{side}_embedding_norm", f"model.{stack}.layernorm_embedding")
 
 
-def shared_embedding(tensors: Tensors, config: CheckpointConfig) -> StoredArray:
+def shared_embedding(tensors: Tensors, config: checkpoint.CheckpointConfig) -> StoredArray:
     """Takes the matrix that embeds source and target and makes the logits."""
-    names = (SHARED, SOURCE, TARGET, OUTPUT)
-    return first_stored(tensors, {name: tensors.take_optional(name) for name in names}, config.vocab_size, *names)
+    names = (checkpoint.SHARED, checkpoint.SOURCE, checkpoint.TARGET, checkpoint.OUTPUT)
+    return checkpoint.first_stored(
+        tensors, {name: tensors.take_optional(name) for name in names}, config.vocab_size, *names
+    )

@@ -15,55 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dragoman.export.imports.checkpoint import (
-    CONFIG_FILE,
-    EXPECTED_MULTILINGUAL_SEARCH,
-    TOKENIZER_CONFIG_FILE,
-    CheckpointConfig,
-    read_config,
-    read_layers,
-    read_optional_fields,
-    read_tensors,
-)
-from dragoman.export.imports.common import (
-    Array,
-    ImportedModelError,
-    ImportOptions,
-    Parameter,
-    SpecialIds,
-    build_transformer,
-    check_pieces,
-    find_limits,
-    find_piece,
-    importing,
-    read_bytes,
-    read_json,
-)
-from dragoman.export.imports.fairseq import (
-    EOS,
-    MASK,
-    SENTENCEPIECE_FILE,
-    fairseq_pieces,
-    filled,
-    final_norms,
-    multilingual_tokenizer,
-    shared_embedding,
-    with_added,
-)
-from dragoman.export.imports.multilingual import (
-    FROM_SOURCE,
-    FROM_TARGET,
-    LanguageRules,
-    find_languages,
-    m2m100_languages,
-    select_directions,
-)
-from dragoman.export.source_model import Exportable
+from dragoman.export.imports import checkpoint, common, fairseq, multilingual
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.language_codes import flores_codes
 
-MODEL_TYPE = "m2m_100"
-EXPECTED_FIELDS: dict[str, object] = {"model_type": MODEL_TYPE, "is_encoder_decoder": True, "tie_word_embeddings": True}
+EXPECTED_FIELDS: dict[str, object] = {"model_type": "m2m_100", "is_encoder_decoder": True, "tie_word_embeddings": True}
 EXPECTED_TOKENIZER: dict[str, object] = {"legacy_behaviour": False, "language_codes": "m2m100"}
 VOCABULARY_FILE = "vocab.json"
 SMALL100_FILE, SMALL100_CLASS = "tokenization_small100.py", "SMALL100Tokenizer"
@@ -76,69 +32,53 @@ class _Vocabulary(NamedTuple):
 
     pieces: list[str]
     languages: dict[str, int]
-    rules: LanguageRules
+    rules: multilingual.LanguageRules
 
 
-def import_m2m100(folder: Path, options: ImportOptions) -> Exportable:
-    """Returns the model of a checkpoint; raises ImportedModelError if the folder is none, or it is not supported."""
-    with importing(folder):
-        config = read_config(folder, CheckpointConfig, EXPECTED_FIELDS, EXPECTED_MULTILINGUAL_SEARCH)
-        model_file = read_bytes(folder / SENTENCEPIECE_FILE)
-        vocabulary = _read_vocabulary(folder, config, model_file)
-        tokenizer = multilingual_tokenizer(folder, model_file, vocabulary.pieces, vocabulary.languages)
-        return Exportable.of_import(
-            MODEL_TYPE,
-            read_optional_fields(folder / CONFIG_FILE),
-            _model(folder, config, options),
-            tokenizer,
-            select_directions(vocabulary.languages, vocabulary.rules, options),
-            source_suffix=(find_piece(folder / SENTENCEPIECE_FILE, tokenizer.source_pieces, EOS),),
-        )
+def import_m2m100(folder: Path, options: common.ImportOptions) -> checkpoint.Imported:
+    """Reads a checkpoint; raises ImportedModelError if it is not supported."""
+    config = checkpoint.read_config(
+        folder, checkpoint.CheckpointConfig, EXPECTED_FIELDS, checkpoint.EXPECTED_MULTILINGUAL_SEARCH
+    )
+    path = folder / fairseq.SENTENCEPIECE_FILE
+    model_file = common.read_bytes(path)
+    vocabulary = _read_vocabulary(folder, config, model_file)
+    tokenizer = fairseq.multilingual_tokenizer(model_file, vocabulary.pieces, vocabulary.languages)
+    languages = multilingual.select_directions(vocabulary.languages, vocabulary.rules, options)
+    suffix = (common.find_piece(path, tokenizer.source_pieces, fairseq.EOS),)
+    return _model(folder, config, options), tokenizer, languages, suffix
 
 
-def sinusoids(length: int, d_model: int) -> Array:
-    """Returns position encodings, float32 [length, d_model]: all sines, then all cosines, in single precision.
-
-    The angles are (position + 2) / 10000^(i / (d_model / 2 - 1)).
-    """
-    half = d_model // 2
-    scales = np.exp(np.arange(half, dtype=np.float32) * -np.float32(np.log(10000) / (half - 1)))
-    angles = np.arange(FIRST_POSITION, length + FIRST_POSITION, dtype=np.float32)[:, None] * scales
-    return np.concatenate((np.sin(angles), np.cos(angles)), axis=1)
-
-
-def _read_vocabulary(folder: Path, config: CheckpointConfig, model_file: bytes) -> _Vocabulary:
-    path, settings = folder / VOCABULARY_FILE, read_optional_fields(folder / TOKENIZER_CONFIG_FILE)
+def _read_vocabulary(folder: Path, config: checkpoint.CheckpointConfig, model_file: bytes) -> _Vocabulary:
+    path, settings_path = folder / VOCABULARY_FILE, folder / checkpoint.TOKENIZER_CONFIG_FILE
+    settings = checkpoint.read_optional_fields(settings_path)
     for name, value in EXPECTED_TOKENIZER.items():
         if settings.get(name, value) != value:
-            raise ImportedModelError(f"{folder / TOKENIZER_CONFIG_FILE}: {name}: {settings[name]}: expected {value}")
+            raise common.ImportedModelError(f"{settings_path}: {name}: {settings[name]}: expected {value}")
     if path.exists():
-        pieces = list(check_pieces(path, read_json(path)))
-        languages = m2m100_languages(pieces)
+        pieces = list(common.check_pieces(path, common.read_json(path)))
+        languages = multilingual.m2m100_languages(pieces)
         small = (folder / SMALL100_FILE).exists() or settings.get("tokenizer_class") == SMALL100_CLASS
-        return _Vocabulary(filled(path, pieces, config.vocab_size), languages, FROM_TARGET if small else FROM_SOURCE)
-    path = folder / SENTENCEPIECE_FILE
-    pieces = [*fairseq_pieces(path, model_file), *flores_codes(), MASK]
-    pieces = filled(path, with_added(pieces, settings), config.vocab_size)
-    return _Vocabulary(pieces, find_languages(pieces), FROM_SOURCE)
+        return _Vocabulary(
+            fairseq.filled(path, pieces, config.vocab_size),
+            languages,
+            multilingual.FROM_TARGET if small else multilingual.FROM_SOURCE,
+        )
+    path = folder / fairseq.SENTENCEPIECE_FILE
+    pieces = [*fairseq.fairseq_pieces(path, model_file), *flores_codes(), fairseq.MASK]
+    pieces = fairseq.filled(path, fairseq.with_added(pieces, settings), config.vocab_size)
+    return _Vocabulary(pieces, multilingual.find_languages(pieces), multilingual.FROM_SOURCE)
 
 
-def _model(folder: Path, config: CheckpointConfig, options: ImportOptions) -> TransformerWeights:
-    limits = find_limits(options, config.max_position_embeddings)
-    with read_tensors(folder) as tensors:
-        parameters: dict[str, Parameter] = dict(read_layers(tensors, config))
-        parameters |= dict(final_norms(tensors))
-        parameters["embedding.weight"] = shared_embedding(tensors, config)
+def _model(folder: Path, config: checkpoint.CheckpointConfig, options: common.ImportOptions) -> TransformerWeights:
+    limits = common.find_limits(options, config.max_position_embeddings)
+    with checkpoint.read_tensors(folder) as tensors:
+        parameters: dict[str, common.Parameter] = dict(checkpoint.read_layers(tensors, config))
+        parameters |= dict(fairseq.final_norms(tensors))
+        parameters["embedding.weight"] = fairseq.shared_embedding(tensors, config)
         for name in ("encoder", "decoder"):
             tensors.take_optional(f"model.{name}.embed_positions.weights")  # a table that the library computes
-    table = sinusoids(limits.positions, config.d_model)
+    table = common.sinusoids(limits.positions, config.d_model, FIRST_POSITION, np.float32)
     parameters |= {f"{side}_positions.table": table for side in ("source", "target")}
-    fields = {
-        **config.transformer_fields,
-        "norm_position": "pre",
-        "tie_embeddings": True,
-        "max_source_tokens": limits.max_source_tokens,
-        "max_target_tokens": limits.max_target_tokens,
-    }
-    special = SpecialIds(pad=config.pad_token_id, bos=config.decoder_start_token_id, eos=config.eos_token_id)
-    return build_transformer(fields, config.vocab_size, special, parameters)
+    fields = {**config.transformer_fields, "norm_position": "pre", "tie_embeddings": True}
+    return common.build_transformer(fields, limits, config.vocab_size, config.special, parameters)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
+from dragoman.export.imports import common
 from dragoman.export.imports.checkpoint import (
     CONFIG_FILE,
     EXPECTED_SEARCH,
@@ -19,6 +20,7 @@ from dragoman.export.imports.checkpoint import (
     TARGET,
     TOKENIZER_CONFIG_FILE,
     CheckpointConfig,
+    Imported,
     first_stored,
     read_config,
     read_layers,
@@ -26,29 +28,7 @@ from dragoman.export.imports.checkpoint import (
     read_tensors,
     special_piece,
 )
-from dragoman.export.imports.common import (
-    Array,
-    ImportedModelError,
-    ImportOptions,
-    Parameter,
-    SpecialIds,
-    Tensors,
-    build_transformer,
-    check_pieces,
-    find_directions,
-    find_limits,
-    find_piece,
-    grown,
-    importing,
-    language_pieces,
-    read_bytes,
-    read_fields,
-    read_json,
-    tokenizer_refused,
-)
-from dragoman.export.source_model import Exportable
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
-from dragoman.model.tokenizer.tokenizer import TokenizerError
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.manifest import MAX_VOCABULARY
 
@@ -84,7 +64,7 @@ class MarianConfig(CheckpointConfig):
     def check(self, path: Path) -> None:
         """Checks that the fields fit together; raises ImportedModelError naming the field."""
         if self.share_encoder_decoder_embeddings and self.target_size != self.vocab_size:
-            raise ImportedModelError(
+            raise common.ImportedModelError(
                 f"{path}: decoder_vocab_size: {self.target_size}: expected {self.vocab_size},"
                 " because share_encoder_decoder_embeddings is true"
             )
@@ -92,77 +72,64 @@ class MarianConfig(CheckpointConfig):
         for ids in self.bad_words_ids or ():
             if len(ids) != 1 or not 0 <= ids[0] < self.target_size:
                 problem = "expected single token ids of the vocabulary"
-                raise ImportedModelError(f"{path}: bad_words_ids: {list(ids)}: {problem}")
+                raise common.ImportedModelError(f"{path}: bad_words_ids: {list(ids)}: {problem}")
 
 
-def import_marian(folder: Path, options: ImportOptions) -> Exportable:
-    """Returns the model of a checkpoint; raises ImportedModelError if the folder is none, or it is not supported."""
-    with importing(folder):
-        config = read_config(folder, MarianConfig, EXPECTED_FIELDS, EXPECTED_SEARCH)
-        settings = read_optional_fields(folder / TOKENIZER_CONFIG_FILE)
-        tokenizer = _tokenizer(folder, config, settings)
-        model = _model(folder, config, options)
-        eos = special_piece(settings, "eos_token", "</s>")
-        directions = find_directions(
-            tokenizer.source_pieces,
-            options,
-            source=_text(settings.get("source_lang")),
-            target=_text(settings.get("target_lang")),
-        )
-        suffix = (find_piece(folder / "vocab.json", tokenizer.source_pieces, eos),)
-        fields = read_fields(folder / CONFIG_FILE)
-        return Exportable.of_import("marian", fields, model, tokenizer, (directions, None), source_suffix=suffix)
+def import_marian(folder: Path, options: common.ImportOptions) -> Imported:
+    """Reads a checkpoint; raises ImportedModelError if it is not supported."""
+    config = read_config(folder, MarianConfig, EXPECTED_FIELDS, EXPECTED_SEARCH)
+    settings = read_optional_fields(folder / TOKENIZER_CONFIG_FILE)
+    tokenizer = _tokenizer(folder, config, settings)
+    model = _model(folder, config, options)
+    source, target = (_text(settings.get(name)) for name in ("source_lang", "target_lang"))
+    directions = common.find_directions(tokenizer.source_pieces, options, source, target)
+    eos = special_piece(settings, "eos_token", "</s>")
+    suffix = (common.find_piece(folder / "vocab.json", tokenizer.source_pieces, eos),)
+    return model, tokenizer, (directions, None), suffix
 
 
 def _tokenizer(folder: Path, config: MarianConfig, settings: dict[str, object]) -> PieceTokenizer:
     source_path, target_path = folder / "vocab.json", folder / "target_vocab.json"
-    source = check_pieces(source_path, read_json(source_path))
-    target = check_pieces(target_path, read_json(target_path)) if settings.get("separate_vocabs") else source
+    source = common.check_pieces(source_path, common.read_json(source_path))
+    target = (
+        common.check_pieces(target_path, common.read_json(target_path)) if settings.get("separate_vocabs") else source
+    )
     for path, pieces, size in ((source_path, source, config.vocab_size), (target_path, target, config.target_size)):
         if len(pieces) > size:
-            raise ImportedModelError(f"{path}: {len(pieces)} pieces, expected at most {size} as in {CONFIG_FILE}")
+            raise common.ImportedModelError(
+                f"{path}: {len(pieces)} pieces, expected at most {size} as in {CONFIG_FILE}"
+            )
     if config.eos_token_id >= len(target):
-        raise ImportedModelError(
+        raise common.ImportedModelError(
             f"{folder / CONFIG_FILE}: eos_token_id: {config.eos_token_id}: expected an id of the vocabulary"
         )
     special = {special_piece(settings, "eos_token", "</s>"), special_piece(settings, "pad_token", "<pad>")}
-    special |= {target[config.eos_token_id], *language_pieces(source)}
-    try:
-        return PieceTokenizer(
-            read_bytes(folder / "source.spm"),
-            read_bytes(folder / "target.spm"),
-            source,
-            target,
-            unknown_piece=special_piece(settings, "unk_token", "<unk>"),
-            special_pieces=sorted(special),
-        )
-    except TokenizerError as error:
-        raise tokenizer_refused(folder, error) from error
+    special |= {target[config.eos_token_id], *common.language_pieces(source)}
+    return PieceTokenizer(
+        common.read_bytes(folder / "source.spm"),
+        common.read_bytes(folder / "target.spm"),
+        source,
+        target,
+        unknown_piece=special_piece(settings, "unk_token", "<unk>"),
+        special_pieces=sorted(special),
+    )
 
 
-def _model(folder: Path, config: MarianConfig, options: ImportOptions) -> TransformerWeights:
-    limits = find_limits(options, config.max_position_embeddings)
+def _model(folder: Path, config: MarianConfig, options: common.ImportOptions) -> TransformerWeights:
+    limits = common.find_limits(options, config.max_position_embeddings)
     with read_tensors(folder) as tensors:
-        parameters: dict[str, Parameter] = {**dict(read_layers(tensors, config)), **_embeddings(tensors, config)}
+        parameters: dict[str, common.Parameter] = {**dict(read_layers(tensors, config)), **_embeddings(tensors, config)}
         for side, name in (("source", "encoder"), ("target", "decoder")):
             stored = tensors.take_optional(f"model.{name}.embed_positions.weight")
             width = parameters["embedding.weight"].shape[-1]
             table = marian_positions(limits.positions, width) if stored is None else stored.read()
             parameters[f"{side}_positions.table"] = table[: limits.positions]
     size = max(config.vocab_size, config.target_size)
-    fields = {
-        **config.transformer_fields,
-        "norm_position": "post",
-        "tie_embeddings": config.tied,
-        "output_bias": True,
-        "max_source_tokens": limits.max_source_tokens,
-        "max_target_tokens": limits.max_target_tokens,
-    }
-    special = SpecialIds(pad=config.pad_token_id, bos=config.decoder_start_token_id, eos=config.eos_token_id)
-    return build_transformer(fields, size, special, parameters)
+    fields = {**config.transformer_fields, "norm_position": "post", "tie_embeddings": config.tied, "output_bias": True}
+    return common.build_transformer(fields, limits, size, config.special, parameters)
 
 
-def marian_positions(length: int, d_model: int) -> Array:
+def marian_positions(length: int, d_model: int) -> common.Array:
     """Returns the position encodings of `transformers`, float32 [length, d_model]: all sines, then all cosines.
 
     The angles are those of Vaswani et al. 2017, section 3.5.
@@ -171,7 +138,7 @@ def marian_positions(length: int, d_model: int) -> Array:
     return np.concatenate((np.sin(angles), np.cos(angles)), axis=1).astype(np.float32)
 
 
-def _embeddings(tensors: Tensors, config: MarianConfig) -> dict[str, Parameter]:
+def _embeddings(tensors: common.Tensors, config: MarianConfig) -> dict[str, common.Parameter]:
     """Returns embeddings, output matrix and output bias, all with the size of the larger vocabulary."""
     size = max(config.vocab_size, config.target_size)
     bias = np.full(size, -np.inf, np.float32)
@@ -189,9 +156,9 @@ def _embeddings(tensors: Tensors, config: MarianConfig) -> dict[str, Parameter]:
     target = first_stored(tensors, stored, config.target_size, *target_names)
     output = target if config.tie_word_embeddings else first_stored(tensors, stored, config.target_size, OUTPUT)
     return {
-        "embedding.weight": grown(source, size),
-        "target_embedding.weight": grown(target, size),
-        "output.weight": grown(output, size),
+        "embedding.weight": common.grown(source, size),
+        "target_embedding.weight": common.grown(target, size),
+        "output.weight": common.grown(output, size),
         "output_bias": bias,
     }
 

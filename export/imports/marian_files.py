@@ -6,32 +6,20 @@ A folder holds one .npz or .bin file, with the configuration in it, and vocabula
 Sources: CTranslate2's python/ctranslate2/converters/marian.py; Marian's src/models/transformer.h and src/rnn/cells.h.
 """
 
-import math
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from dragoman.export.imports import common
 from dragoman.export.imports.checkpoint import check_compression
-from dragoman.export.imports.common import (
-    Array,
-    ImportedModelError,
-    ImportOptions,
-    Limits,
-    Parameter,
-    SpecialIds,
-    Tensors,
-    build_transformer,
-    find_directions,
-    find_limits,
-    grown,
-    importing,
-)
 from dragoman.export.imports.marian_bin import read_marian_bin
 from dragoman.export.imports.marian_folder import weight_paths
+from dragoman.export.imports.marian_shortlist import read_marian_shortlist
 from dragoman.export.imports.marian_vocabulary import read_options, read_vocabularies
 from dragoman.export.imports.stored import ArrayFile, StoredArray, member_offset
 from dragoman.export.source_model import Exportable
@@ -67,28 +55,30 @@ EXPECTED_OF_UNITS: dict[str, object] = {"dec-cell": "ssru", "layer-normalization
 NORMS = {"transformer-postprocess-emb": "", "transformer-postprocess": "an", "transformer-postprocess-top": ""}
 
 
-def import_marian_files(folder: Path, options: ImportOptions) -> Exportable:
+def import_marian_files(folder: Path, options: common.ImportOptions) -> Exportable:
     """Returns the model of a folder; raises ImportedModelError if the folder has none, or it is not supported."""
-    with importing(folder):
+    with common.importing(folder):
         paths = weight_paths(folder)
         if len(paths) != 1:
-            raise ImportedModelError(f"{folder}: {len(paths)} files *.npz or *.bin, expected one")
+            raise common.ImportedModelError(f"{folder}: {len(paths)} files *.npz or *.bin, expected one")
         config, tensors = _read(paths[0])
         vocabularies = read_vocabularies(folder)
         sizes = (len(vocabularies.source), len(vocabularies.target))
-        found = _read_options(paths[0], config)
-        model = _model(Tensors(paths[0], tensors), found, sizes, find_limits(options, None), vocabularies.target_eos)
-        directions = find_directions(vocabularies.source, options, source=None, target=None)
+        read = _read_options(paths[0], config)
+        model = _model(
+            common.Tensors(paths[0], tensors), read, sizes, common.find_limits(options, None), vocabularies.target_eos
+        )
+        directions = common.find_directions(vocabularies.source, options)
         suffix, tokenizer = (vocabularies.source_eos,), vocabularies.tokenizer
-        return Exportable.of_import("marian", dict(config), model, tokenizer, (directions, None), source_suffix=suffix)
+        found = Exportable.of_import("marian", dict(config), model, tokenizer, (directions, None), source_suffix=suffix)
+        return replace(found, shortlist=read_marian_shortlist(folder, vocabularies, model.vocabulary_size))
 
 
 def _read(path: Path) -> tuple[Mapping[str, object], dict[str, object]]:
-    """Returns configuration and tensors of a file."""
     stored = _read_npz(path) if path.suffix == ".npz" else read_marian_bin(path, read_file(path, MAX_BIN_BYTES))
     config = stored.pop(CONFIG_NAME, None)
     if config is None:
-        raise ImportedModelError(f"{path}: {CONFIG_NAME}: missing configuration")
+        raise common.ImportedModelError(f"{path}: {CONFIG_NAME}: missing configuration")
     return read_options(path, np.asarray(config).tobytes().rstrip(b"\0")), stored
 
 
@@ -96,7 +86,7 @@ def _read_npz(path: Path) -> dict[str, object]:
     """Returns the tensors of a .npz file, which stay there."""
     with open_file(path) as file:
         if not zipfile.is_zipfile(file):
-            raise ImportedModelError(f"{path}: expected a .npz file, which is a zip archive")
+            raise common.ImportedModelError(f"{path}: expected a .npz file, which is a zip archive")
         check_compression(path, file)
         stored = ArrayFile(file)
         with zipfile.ZipFile(file) as archive:
@@ -119,45 +109,35 @@ class _Options(NamedTuple):
     """The options of a model that determine its computation; `fields` are those of `TransformerConfig`."""
 
     activation: InnerActivation
-    memory: Memory
     fields: Mapping[str, object]
 
 
-def _model(tensors: Tensors, options: _Options, sizes: tuple[int, int], limits: Limits, eos: int) -> TransformerWeights:
+def _model(
+    tensors: common.Tensors, options: _Options, sizes: tuple[int, int], limits: common.Limits, eos: int
+) -> TransformerWeights:
     """Returns the model, with one more token: translations start from its embedding, which is zero."""
     bos = max(sizes)
     with tensors as weights:
-        parameters: dict[str, Parameter] = dict(_LayerReader(weights, options).layers())
+        parameters: dict[str, common.Parameter] = dict(_LayerReader(weights, options).layers())
         embeddings = _embeddings(weights, sizes, bos + 1)
     tied = len({id(value) for name, value in embeddings.items() if name.endswith("weight")}) == 1
-    table = _positions(limits.positions, embeddings["embedding.weight"].shape[1])
+    # `transformers` and CTranslate2's converter have slightly other angles, those of Vaswani et al. 2017.
+    table = common.sinusoids(limits.positions, embeddings["embedding.weight"].shape[1], first=0)
     if tied:
         embeddings = {name: embeddings[name] for name in ("embedding.weight", "output_bias")}
     parameters |= embeddings | {f"{side}_positions.table": table for side in ("source", "target")}
-    return build_transformer(
+    return common.build_transformer(
         {
             **options.fields,
             **_layer_fields(options, table.shape[1]),
             "d_ff": len(parameters["encoder.0.feed_forward.inner.weight"]),
             "tie_embeddings": tied,
-            "max_source_tokens": limits.max_source_tokens,
-            "max_target_tokens": limits.max_target_tokens,
         },
+        limits,
         bos + 1,
-        SpecialIds(pad=bos, bos=bos, eos=eos),
+        common.SpecialIds(pad=bos, bos=bos, eos=eos),
         parameters,
     )
-
-
-def _positions(length: int, d_model: int) -> Array:
-    """Returns Marian's position encodings, float32 [length, d_model]: all sines, then all cosines.
-
-    The slowest angle is position / 10,000. `transformers` and CTranslate2's converter have slightly other angles, those
-    of Vaswani et al. 2017.
-    """
-    half = d_model // 2
-    angles = np.arange(length)[:, None] * np.exp(np.arange(half) * (-math.log(10000.0) / max(half - 1, 1)))
-    return np.concatenate((np.sin(angles), np.cos(angles)), axis=1).astype(np.float32)
 
 
 def _read_options(path: Path, config: Mapping[str, object]) -> _Options:
@@ -165,18 +145,18 @@ def _read_options(path: Path, config: Mapping[str, object]) -> _Options:
     autoregression = str(config.get("transformer-decoder-autoreg", "self-attention"))
     if autoregression not in MEMORIES:
         known = ", ".join(MEMORIES)
-        raise ImportedModelError(f"{path}: transformer-decoder-autoreg: {autoregression}: expected {known}")
+        raise common.ImportedModelError(f"{path}: transformer-decoder-autoreg: {autoregression}: expected {known}")
     memory = MEMORIES[autoregression]
     for name, value in (EXPECTED | (EXPECTED_OF_UNITS if memory == "ssru" else {})).items():
         if config.get(name, value) != value:
-            raise ImportedModelError(f"{path}: {name}: {config[name]}: expected {value or 'none'}")
+            raise common.ImportedModelError(f"{path}: {name}: {config[name]}: expected {value or 'none'}")
     for name, value in NORMS.items():
         if str(config.get(name, "")).replace("d", "") != value:
-            raise ImportedModelError(f"{path}: {name}: {config.get(name)}: expected d{value}")
+            raise common.ImportedModelError(f"{path}: {name}: {config.get(name)}: expected d{value}")
     activation = config.get("transformer-ffn-activation", "swish")
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
-        raise ImportedModelError(f"{path}: transformer-ffn-activation: {activation}: expected {known}")
+        raise common.ImportedModelError(f"{path}: transformer-ffn-activation: {activation}: expected {known}")
     fields = {
         "heads": config.get("transformer-heads"),
         "encoder_layers": config.get("enc-depth"),
@@ -186,32 +166,31 @@ def _read_options(path: Path, config: Mapping[str, object]) -> _Options:
         "positions": "learned",
         "scale_embeddings": True,
         "output_bias": True,
+        "decoder_memory": memory,
     }
-    return _Options(ACTIVATIONS[str(activation)], memory, fields)
+    return _Options(ACTIVATIONS[str(activation)], fields)
 
 
 def _layer_fields(options: _Options, width: int) -> dict[str, object]:
-    """Returns the fields that depend on the width of the model."""
     heads = options.fields["heads"]
     if not isinstance(heads, int) or heads < 1:
-        raise ImportedModelError(f"transformer-heads: {heads}: expected a number above 0")
-    return attention_fields(width, heads, width // heads, (options.activation, False), memory=options.memory)
+        raise common.ImportedModelError(f"transformer-heads: {heads}: expected a number above 0")
+    return attention_fields(width, heads, width // heads, (options.activation, False))
 
 
 class _LayerReader:
     """Takes the tensors of layers by Marian's names."""
 
-    def __init__(self, weights: Tensors, options: _Options) -> None:
+    def __init__(self, weights: common.Tensors, options: _Options) -> None:
         self._weights = weights
         self._fields = options.fields
-        self._memory = options.memory
 
-    def layers(self) -> Iterator[tuple[str, Parameter]]:
+    def layers(self) -> Iterator[tuple[str, common.Parameter]]:
         """Yields the parameters of all layers by Dragoman's names."""
         for side in ("encoder", "decoder"):
             for number in range(int(str(self._fields[f"{side}_layers"]))):
                 ours, theirs = f"{side}.{number}", f"{side}_l{number + 1}"
-                if side == "decoder" and self._memory == "ssru":
+                if side == "decoder" and self._fields["decoder_memory"] == "ssru":
                     yield from self._ssru(f"{ours}.ssru", f"{theirs}_rnn")
                 else:
                     yield from self._attention(f"{ours}.self_attention", f"{theirs}_self")
@@ -221,40 +200,40 @@ class _LayerReader:
                 yield from self._linear(f"{ours}.feed_forward.outer", f"{theirs}_ffn", "2")
                 yield from self._norm(f"{ours}.feed_forward_residual.norm", f"{theirs}_ffn_ffn_ln")
 
-    def _attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
+    def _attention(self, ours: str, theirs: str) -> Iterator[tuple[str, common.Parameter]]:
         for part in ("query", "key", "value", "output"):
             yield from self._linear(f"{ours}.{part}", theirs, part[0])
         yield from self._norm(f"{ours}_residual.norm", f"{theirs}_Wo_ln")
 
-    def _ssru(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
+    def _ssru(self, ours: str, theirs: str) -> Iterator[tuple[str, common.Parameter]]:
         matrix = self._weights.take_matrix(f"{theirs}_W").T
         yield f"{ours}.input.weight", matrix
         yield f"{ours}.input.bias", np.zeros(len(matrix), np.float32)
         yield from self._linear(f"{ours}.forget", theirs, "f")
         yield from self._norm(f"{ours}_residual.norm", f"{theirs}_ffn_ln")
 
-    def _linear(self, ours: str, theirs: str, suffix: str) -> Iterator[tuple[str, Parameter]]:
+    def _linear(self, ours: str, theirs: str, suffix: str) -> Iterator[tuple[str, common.Parameter]]:
         yield f"{ours}.weight", self._weights.take_matrix(f"{theirs}_W{suffix}").T
         yield f"{ours}.bias", self._weights.take(f"{theirs}_b{suffix}").read().reshape(-1)
 
-    def _norm(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
+    def _norm(self, ours: str, theirs: str) -> Iterator[tuple[str, common.Parameter]]:
         for part, name in (("weight", "scale"), ("bias", "bias")):
             yield f"{ours}.{part}", self._weights.take(f"{theirs}_{name}").read().reshape(-1)
 
 
-def _embeddings(weights: Tensors, sizes: tuple[int, int], rows: int) -> dict[str, Parameter]:
+def _embeddings(weights: common.Tensors, sizes: tuple[int, int], rows: int) -> dict[str, common.Parameter]:
     """Returns the embeddings, the output matrix and its bias for `rows` tokens; tied ones are the same array."""
-    shared = grown(weights.take_matrix("Wemb"), rows) if weights.has("Wemb") else None
-    found: dict[str, Parameter] = {}
+    shared = common.grown(weights.take_matrix("Wemb"), rows) if weights.has("Wemb") else None
+    found: dict[str, common.Parameter] = {}
     for ours, theirs in (("embedding", "encoder"), ("target_embedding", "decoder")):
         own = f"{theirs}_Wemb"
-        matrix = grown(weights.take_matrix(own), rows) if weights.has(own) else shared
-        found[f"{ours}.weight"] = grown(weights.take_matrix("Wemb"), rows) if matrix is None else matrix
+        matrix = common.grown(weights.take_matrix(own), rows) if weights.has(own) else shared
+        found[f"{ours}.weight"] = common.grown(weights.take_matrix("Wemb"), rows) if matrix is None else matrix
     output = found["target_embedding.weight"]
     if weights.has("decoder_ff_logit_out_Wt"):
-        output = grown(weights.take_matrix("decoder_ff_logit_out_Wt"), rows)
+        output = common.grown(weights.take_matrix("decoder_ff_logit_out_Wt"), rows)
     elif weights.has("decoder_ff_logit_out_W"):
-        output = grown(weights.take_matrix("decoder_ff_logit_out_W").T, rows)
+        output = common.grown(weights.take_matrix("decoder_ff_logit_out_W").T, rows)
     bias = np.full(rows, -np.inf, np.float32)
     bias[: sizes[1]] = weights.take("decoder_ff_logit_out_b").read().reshape(-1)
     return found | {"output.weight": output, "output_bias": bias}

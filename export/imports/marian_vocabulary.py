@@ -12,17 +12,8 @@ from typing import NamedTuple
 
 import yaml
 
-from dragoman.export.imports.common import (
-    ImportedModelError,
-    check_pieces,
-    find_piece,
-    language_pieces,
-    read_bytes,
-    stored_pieces,
-    tokenizer_refused,
-)
+from dragoman.export.imports import common
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
-from dragoman.model.tokenizer.tokenizer import TokenizerError
 
 DECODER_FILE = "decoder.yml"
 # The limit of the options in a model; known ones have 10 kB.
@@ -45,19 +36,16 @@ def read_vocabularies(folder: Path) -> Vocabularies:
     models = _sentencepiece_paths(folder)
     if models is None:
         paths, models = _vocabulary_paths(folder), (folder / "source.spm", folder / "target.spm")
-        source, target = (check_pieces(path, read_vocabulary(path)) for path in paths)
+        source, target = (common.check_pieces(path, read_vocabulary(path)) for path in paths)
     else:
         paths = models
-        source, target = (stored_pieces(model, read_bytes(model)) for model in models)
-    special = sorted({EOS, *language_pieces(source)})
-    source_model, target_model = (read_bytes(model) for model in models)
-    try:
-        tokenizer = PieceTokenizer(
-            source_model, target_model, source, target, unknown_piece=UNKNOWN, special_pieces=special
-        )
-    except TokenizerError as error:
-        raise tokenizer_refused(folder, error) from error
-    source_eos, target_eos = find_piece(paths[0], source, EOS), find_piece(paths[1], target, EOS)
+        source, target = (common.stored_pieces(model, common.read_bytes(model)) for model in models)
+    special = sorted({EOS, *common.language_pieces(source)})
+    source_model, target_model = (common.read_bytes(model) for model in models)
+    tokenizer = PieceTokenizer(
+        source_model, target_model, source, target, unknown_piece=UNKNOWN, special_pieces=special
+    )
+    source_eos, target_eos = common.find_piece(paths[0], source, EOS), common.find_piece(paths[1], target, EOS)
     return Vocabularies(source, target, source_eos, target_eos, tokenizer)
 
 
@@ -75,14 +63,14 @@ def only(folder: Path, *patterns: str) -> Path:
     """Returns the only file of some patterns; raises ImportedModelError if there are several, or none."""
     found = sorted({path for pattern in patterns for path in folder.glob(pattern)})
     if len(found) != 1:
-        raise ImportedModelError(f"{folder}: {len(found)} files {' or '.join(patterns)}, expected one")
+        raise common.ImportedModelError(f"{folder}: {len(found)} files {' or '.join(patterns)}, expected one")
     return found[0]
 
 
 def _vocabulary_paths(folder: Path) -> tuple[Path, Path]:
     """Returns the vocabularies that decoder.yml lists, else the only one."""
     decoder = folder / DECODER_FILE
-    names = read_options(decoder, read_bytes(decoder)).get("vocabs") if decoder.exists() else None
+    names = read_options(decoder, common.read_bytes(decoder)).get("vocabs") if decoder.exists() else None
     if isinstance(names, list) and len(names) == 2:  # noqa: PLR2004
         return folder / PurePath(names[0]).name, folder / PurePath(names[1]).name
     path = only(folder, "*vocab*.yml")
@@ -90,16 +78,13 @@ def _vocabulary_paths(folder: Path) -> tuple[Path, Path]:
 
 
 def read_vocabulary(path: Path) -> dict[str, int]:
-    """Returns the ids of the pieces in a file with lines `piece: id`, as Marian writes them.
+    """Returns the ids of the lines `piece: id`, as Marian writes them; raises ImportedModelError for other lines.
 
     A piece is plain or in quotes; `? piece` and `: id` on two lines are a piece that is long.
-
-    Raises:
-        ImportedModelError: if a line is none of these.
     """
     found: dict[str, int] = {}
     long_piece = None
-    for number, line in enumerate(read_bytes(path).decode().split("\n"), start=1):
+    for number, line in enumerate(common.read_bytes(path).decode().split("\n"), start=1):
         line = line.rstrip("\r")  # noqa: PLW2901 - a line of Windows
         if not line:
             continue
@@ -110,7 +95,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
         try:
             found[_unquoted(piece if long_piece is None else long_piece)] = int(id_text)
         except (ValueError, yaml.YAMLError) as error:
-            raise ImportedModelError(f"{path}: line {number}: expected a piece, a colon and its id") from error
+            raise common.ImportedModelError(f"{path}: line {number}: expected a piece, a colon and its id") from error
         long_piece = None
     return found
 
@@ -133,13 +118,13 @@ def read_options(path: Path, content: bytes) -> Mapping[str, object]:
     Aliases let a few bytes stand for billions of values, which only a text of them would show.
     """
     if len(content) > MAX_CONFIG_BYTES:
-        raise ImportedModelError(f"{path}: {len(content)} bytes of options, expected at most {MAX_CONFIG_BYTES}")
+        raise common.ImportedModelError(f"{path}: {len(content)} bytes of options, expected at most {MAX_CONFIG_BYTES}")
     try:
         fields = yaml.safe_load(content)
     except yaml.YAMLError as error:
-        raise ImportedModelError(f"{path}: not YAML: {error}") from error
+        raise common.ImportedModelError(f"{path}: not YAML: {error}") from error
     if not isinstance(fields, dict):
-        raise ImportedModelError(f"{path}: expected a mapping of options")
+        raise common.ImportedModelError(f"{path}: expected a mapping of options")
     return {str(name): _plain(value) for name, value in fields.items() if isinstance(name, str)}
 
 

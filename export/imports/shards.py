@@ -28,12 +28,7 @@ def is_index(name: str) -> bool:
 
 
 def read_index(path: Path) -> dict[str, set[str]]:
-    """Returns the tensors of each shard by the name of its file, which is next to the index.
-
-    Raises:
-        OSError: if the index cannot be read.
-        ValueError: if it is none, or names a file elsewhere or of another format.
-    """
+    """Returns the tensors of each shard next to the index, by file; raises OSError or ValueError for a bad index."""
     content = read_json(path)
     files = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(files, dict) or not files:

@@ -115,12 +115,7 @@ def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 
 def member_offset(file: BufferedReader, archive: ZipFile, name: str) -> int:
-    """Returns where the content of a member of an archive begins in the file.
-
-    Raises:
-        ValueError: if the member is compressed.
-        Exception: of any type if the archive is damaged.
-    """
+    """Returns where a member of an archive begins in the file; raises ValueError if the member is compressed."""
     member = archive.getinfo(name)
     if member.compress_type != ZIP_STORED:
         raise ValueError(f"{name}: compressed, expected a stored member")

@@ -17,42 +17,18 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from dragoman.export.imports.checkpoint import (
-    CONFIG_FILE,
-    EXPECTED_SEARCH,
-    StoredConfig,
-    read_config,
-    read_optional_fields,
-    read_tensors,
-)
-from dragoman.export.imports.common import (
-    ImportedModelError,
-    ImportOptions,
-    Limits,
-    Parameter,
-    SpecialIds,
-    Tensors,
-    are_equal,
-    build_transformer,
-    find_directions,
-    find_limits,
-    importing,
-    read_bytes,
-    stored_pieces,
-    tokenizer_refused,
-)
+from dragoman.export.imports import checkpoint, common
 from dragoman.export.imports.distances import bias_per_distance
 from dragoman.export.imports.fairseq import FILLER, filled
 from dragoman.export.imports.multilingual import find_languages, select_directions
 from dragoman.export.imports.stored import StoredArray
 from dragoman.export.imports.t5_sources import madlad_rules
-from dragoman.export.source_model import Exportable, Languages
+from dragoman.export.source_model import Languages
 from dragoman.model.config import InnerActivation
 from dragoman.model.imported_config import attention_fields
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
-from dragoman.model.tokenizer.tokenizer import TokenizerError
 from dragoman.model.weights import TransformerWeights
-from dragoman.serve.bundle.manifest import MAX_VOCABULARY, BundleDirection
+from dragoman.serve.bundle.manifest import BundleDirection
 
 SENTENCEPIECE_FILE = "spiece.model"
 UNKNOWN = "<unk>"
@@ -75,7 +51,7 @@ UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight
 ATTENTION_PARTS = {"query": "q", "key": "k", "value": "v", "output": "o"}
 
 
-class T5Config(StoredConfig):
+class T5Config(checkpoint.StoredConfig):
     """The fields of config.json that determine the computation."""
 
     d_model: int = Field(gt=0)
@@ -88,7 +64,6 @@ class T5Config(StoredConfig):
     layer_norm_epsilon: float = Field(1e-6, gt=0)
     relative_attention_num_buckets: int = Field(32, gt=3, le=1 << 16)
     relative_attention_max_distance: int = Field(128, gt=1)
-    vocab_size: int = Field(gt=0, le=MAX_VOCABULARY)
     pad_token_id: int = Field(0, ge=0)
     eos_token_id: int = Field(1, ge=0)
     decoder_start_token_id: int = Field(0, ge=0)
@@ -105,48 +80,36 @@ class T5Config(StoredConfig):
         """Checks that the fields fit together; raises ImportedModelError naming the field."""
         if self.feed_forward_proj not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
-            raise ImportedModelError(f"{path}: feed_forward_proj: {self.feed_forward_proj}: expected one of {known}")
+            raise common.ImportedModelError(
+                f"{path}: feed_forward_proj: {self.feed_forward_proj}: expected one of {known}"
+            )
         if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
             given, expected = self.relative_attention_max_distance, "more than half of relative_attention_num_buckets"
-            raise ImportedModelError(f"{path}: relative_attention_max_distance: {given}: expected {expected}")
-        for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
-            if getattr(self, name) >= self.vocab_size:
-                raise ImportedModelError(f"{path}: {name}: {getattr(self, name)}: expected below {self.vocab_size}")
+            raise common.ImportedModelError(f"{path}: relative_attention_max_distance: {given}: expected {expected}")
+        super().check(path)
 
 
-def import_t5(folder: Path, options: ImportOptions) -> Exportable:
-    """Returns the model of a checkpoint; raises ImportedModelError if the folder is none, or it is not supported."""
-    with importing(folder):
-        config = read_config(folder, T5Config, {"is_encoder_decoder": True}, EXPECTED_SEARCH)
-        path = folder / SENTENCEPIECE_FILE
-        model_file = read_bytes(path)
-        pieces = filled(path, list(stored_pieces(path, model_file)), config.vocab_size)
-        tokenizer = _tokenizer(folder, config, model_file, pieces)
-        return Exportable.of_import(
-            config.model_type,
-            read_optional_fields(folder / CONFIG_FILE),
-            _model(folder, config, options),
-            tokenizer,
-            _languages(folder, config, tokenizer, options),
-            source_suffix=(config.eos_token_id,),
-        )
+def import_t5(folder: Path, options: common.ImportOptions) -> checkpoint.Imported:
+    """Reads a checkpoint; raises ImportedModelError if it is not supported."""
+    config = checkpoint.read_config(folder, T5Config, {"is_encoder_decoder": True}, checkpoint.EXPECTED_SEARCH)
+    path = folder / SENTENCEPIECE_FILE
+    model_file = common.read_bytes(path)
+    pieces = filled(path, list(common.stored_pieces(path, model_file)), config.vocab_size)
+    tokenizer = _tokenizer(config, model_file, pieces)
+    languages = _languages(folder, config, tokenizer, options)
+    return _model(folder, config, options), tokenizer, languages, (config.eos_token_id,)
 
 
-def _tokenizer(folder: Path, config: T5Config, model_file: bytes, pieces: list[str]) -> PieceTokenizer:
+def _tokenizer(config: T5Config, model_file: bytes, pieces: list[str]) -> PieceTokenizer:
     """Returns a tokenizer that never reads special tokens or those of languages from a text."""
     special = {pieces[number] for number in (config.pad_token_id, config.eos_token_id)}
     special |= {pieces[number] for number in find_languages(pieces).values()} | {
         piece for piece in pieces if FILLER.fullmatch(piece)
     }
-    try:
-        return PieceTokenizer(
-            model_file, model_file, pieces, pieces, unknown_piece=UNKNOWN, special_pieces=sorted(special)
-        )
-    except TokenizerError as error:
-        raise tokenizer_refused(folder, error) from error
+    return PieceTokenizer(model_file, model_file, pieces, pieces, unknown_piece=UNKNOWN, special_pieces=sorted(special))
 
 
-def _languages(folder: Path, config: T5Config, tokenizer: PieceTokenizer, options: ImportOptions) -> Languages:
+def _languages(folder: Path, config: T5Config, tokenizer: PieceTokenizer, options: common.ImportOptions) -> Languages:
     languages = find_languages(tokenizer.source_pieces)
     if languages:
         return select_directions(languages, madlad_rules(folder / SENTENCEPIECE_FILE, tokenizer, languages), options)
@@ -157,7 +120,7 @@ def _languages(folder: Path, config: T5Config, tokenizer: PieceTokenizer, option
         for (source, target), prefix in tasks.items()
         if wanted[0] in (None, source) and wanted[1] in (None, target)
     )
-    return found or find_directions((), options, source=None, target=None), None
+    return found or common.find_directions((), options), None
 
 
 def _tasks(config: T5Config, tokenizer: PieceTokenizer) -> Iterator[tuple[tuple[str, str], tuple[int, ...]]]:
@@ -169,11 +132,11 @@ def _tasks(config: T5Config, tokenizer: PieceTokenizer) -> Iterator[tuple[tuple[
             yield (match[1], match[2]), tuple(tokenizer.encode(prefix))
 
 
-def _model(folder: Path, config: T5Config, options: ImportOptions) -> TransformerWeights:
-    limits = find_limits(options, None)
-    with read_tensors(folder) as tensors:
+def _model(folder: Path, config: T5Config, options: common.ImportOptions) -> TransformerWeights:
+    limits = common.find_limits(options, None)
+    with checkpoint.read_tensors(folder) as tensors:
         tensors.take_optional(UNUSED)
-        parameters: dict[str, Parameter] = {**_embeddings(tensors), **dict(_layers(tensors, config, limits))}
+        parameters: dict[str, common.Parameter] = {**_embeddings(tensors), **dict(_layers(tensors, config, limits))}
     zeros = np.zeros((limits.positions, config.d_model), np.float32)
     parameters |= {f"{side}_positions.table": zeros for side in ("source", "target")}
     activation = ACTIVATIONS[config.feed_forward_proj]
@@ -188,26 +151,23 @@ def _model(folder: Path, config: T5Config, options: ImportOptions) -> Transforme
         "positions": "learned",
         "scale_embeddings": False,
         "tie_embeddings": "output.weight" not in parameters,
-        "max_source_tokens": limits.max_source_tokens,
-        "max_target_tokens": limits.max_target_tokens,
     }
-    special = SpecialIds(pad=config.pad_token_id, bos=config.decoder_start_token_id, eos=config.eos_token_id)
-    return build_transformer(fields, config.vocab_size, special, parameters)
+    return common.build_transformer(fields, limits, config.vocab_size, config.special, parameters)
 
 
-def _embeddings(tensors: Tensors) -> dict[str, StoredArray]:
+def _embeddings(tensors: common.Tensors) -> dict[str, StoredArray]:
     """Takes the embeddings, and the output matrix if it is not tied to them."""
     shared, output, *sides = (tensors.take_optional(name) for name in (SHARED, OUTPUT, *EMBEDDINGS))
     source, target = (shared if side is None else side for side in sides)
     if source is None or target is None:
-        raise ImportedModelError(f"{SHARED}: missing tensor")
+        raise common.ImportedModelError(f"{SHARED}: missing tensor")
     output = target if output is None else output
-    if are_equal(source, target) and are_equal(source, output):
+    if common.are_equal(source, target) and common.are_equal(source, output):
         return {"embedding.weight": source}
     return {"embedding.weight": source, "target_embedding.weight": target, "output.weight": output}
 
 
-def _layers(tensors: Tensors, config: T5Config, limits: Limits) -> Iterator[tuple[str, Parameter]]:
+def _layers(tensors: common.Tensors, config: T5Config, limits: common.Limits) -> Iterator[tuple[str, common.Parameter]]:
     """Yields the parameters of all layers; the first one of a stack has the biases of all."""
     for stack, layers in (("encoder", config.num_layers), ("decoder", config.num_decoder_layers or config.num_layers)):
         buckets = tensors.take(
@@ -228,7 +188,9 @@ def _layers(tensors: Tensors, config: T5Config, limits: Limits) -> Iterator[tupl
         yield f"{stack}_norm.weight", tensors.take(f"{stack}.final_layer_norm.weight").read() * factor
 
 
-def _attention(tensors: Tensors, config: T5Config, ours: str, layer: str, kind: str) -> Iterator[tuple[str, Parameter]]:
+def _attention(
+    tensors: common.Tensors, config: T5Config, ours: str, layer: str, kind: str
+) -> Iterator[tuple[str, common.Parameter]]:
     for part, name in ATTENTION_PARTS.items():
         weight = tensors.take_matrix(f"{layer}.{kind}.{name}.weight")
         if part == "query":
@@ -238,7 +200,9 @@ def _attention(tensors: Tensors, config: T5Config, ours: str, layer: str, kind: 
     yield f"{ours}_residual.norm.weight", tensors.take(f"{layer}.layer_norm.weight")
 
 
-def _feed_forward(tensors: Tensors, config: T5Config, ours: str, layer: str) -> Iterator[tuple[str, Parameter]]:
+def _feed_forward(
+    tensors: common.Tensors, config: T5Config, ours: str, layer: str
+) -> Iterator[tuple[str, common.Parameter]]:
     _, gated = ACTIVATIONS[config.feed_forward_proj]
     names = {"gate": "wi_0", "inner": "wi_1"} if gated else {"inner": "wi"}
     for part, name in {**names, "outer": "wo"}.items():

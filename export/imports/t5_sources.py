@@ -21,11 +21,7 @@ def instruction(tokenizer: ImportedTokenizer, source: str, target: str) -> tuple
 
 
 def madlad_rules(path: Path, tokenizer: ImportedTokenizer, languages: Mapping[str, int]) -> LanguageRules:
-    """Returns where MADLAD-400 expects language tokens: before the source, usually after the token of a space.
-
-    Raises:
-        ImportedModelError: if SentencePiece does not read the token of a language as one piece.
-    """
+    """Returns the place of MADLAD-400's language tokens: first, or after a space; raises ImportedModelError."""
     piece = tokenizer.source_pieces[min(languages.values())]
     if not isinstance(tokenizer, PieceTokenizer):
         raise ImportedModelError(f"{path}: {piece}: expected a SentencePiece model with this piece")

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import Field, TypeAdapter
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
+from dragoman.model.output_file import check_output
 from dragoman.serve.bundle.bundle import Bundle, BundleError, damage_explained
 from dragoman.serve.native.library import InstructionsError
 from dragoman.serve.settings import ServeSettings
@@ -41,7 +42,8 @@ class InspectCommand(BaseSettings):
             return
         if self.bundle is None:
             raise SystemExit("dragoman inspect: bundle: expected a folder, or --cpu")
-        self._check_output_folders()
+        check_output("inspect", "picture", self.picture)
+        check_output("inspect", "json", self.json_file)
         with _explained("onnx", "reads the graphs", "export"):
             from dragoman.export.inspect.figures import Inspection, format_inspection, inspect  # noqa: PLC0415 - needs onnx
         if self.picture is not None:
@@ -51,19 +53,14 @@ class InspectCommand(BaseSettings):
             with damage_explained(self.bundle):
                 inspection = inspect(Bundle.open(self.bundle), self.slots)
                 text = format_inspection(inspection)
-            print(text)
-            with damage_explained(self.bundle, OSError):  # of the files that are written
-                if self.json_file is not None:
-                    self.json_file.write_bytes(TypeAdapter(Inspection).dump_json(inspection, indent=1) + b"\n")
-                if self.picture is not None:
-                    draw_step(inspection, self.picture)
         except BundleError as error:
-            raise SystemExit(f"dragoman inspect: bundle: {error}") from error
-
-    def _check_output_folders(self) -> None:
-        for option, path in (("picture", self.picture), ("json", self.json_file)):
-            if path is not None and (path.is_dir() or not path.parent.is_dir()):
-                raise SystemExit(f"dragoman inspect: {option}: {path}: expected a file in an existing folder")
+            raise BundleError(f"bundle: {error}") from error
+        print(text)
+        with damage_explained(self.bundle, OSError):  # of the files that are written
+            if self.json_file is not None:
+                self.json_file.write_bytes(TypeAdapter(Inspection).dump_json(inspection, indent=1) + b"\n")
+            if self.picture is not None:
+                draw_step(inspection, self.picture)
 
 
 def _describe_processor() -> str:

@@ -26,6 +26,7 @@ from dragoman.export.inspect.graph import (
     read_graph,
 )
 from dragoman.export.inspect.native_step import described_states, native_blocks
+from dragoman.export.inspect.shortlist import count_shortlist, describe_shortlist
 from dragoman.model.text_table import format_table
 from dragoman.serve.bundle.bundle import MANIFEST_FILE, Bundle
 from dragoman.serve.bundle.directions import directions_of
@@ -61,10 +62,7 @@ class StateMemory:
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """The memory of one engine, without the weights, which all engines share.
-
-    `slot_bytes` is the decoder state of one slot, `state_bytes` that of all slots.
-    """
+    """The memory of one engine without the shared weights; `slot_bytes` is the decoder state of one slot."""
 
     slots: int
     states: tuple[StateMemory, ...]
@@ -92,8 +90,9 @@ def _measure_state(spec: StateSpec, manifest: Manifest) -> StateMemory:
         return StateMemory(spec.name, spec.kind, dtype.name, shape, value_bytes, 0)
     if spec.kind == "target":
         return StateMemory(spec.name, spec.kind, dtype.name, shape, value_bytes, value_bytes // limits["target"])
-    # A step reads one buffer and writes another.
-    return StateMemory(spec.name, spec.kind, dtype.name, shape, 2 * value_bytes, value_bytes)
+    # A native step writes in place; others read one buffer and write another.
+    buffers = 2 if manifest.cache is None else 1
+    return StateMemory(spec.name, spec.kind, dtype.name, shape, buffers * value_bytes, value_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ class Inspection:
     """All figures of a bundle.
 
     `parameters` counts numbers by type; it and `weights_bytes` count weights that both graphs share once. `step` holds
-    the blocks of a decoder step.
+    the blocks of a decoder step. `shortlist_ids` counts the likely target tokens of all source tokens.
     """
 
     folder: Path
@@ -137,6 +136,7 @@ class Inspection:
     graphs: tuple[GraphFigures, ...]
     step: tuple[Block, ...]
     engine: EngineMemory
+    shortlist_ids: int
 
 
 def inspect(bundle: Bundle, slots: int) -> Inspection:
@@ -157,6 +157,7 @@ def inspect(bundle: Bundle, slots: int) -> Inspection:
         if manifest.cache is None
         else native_blocks(bundle, decoder, manifest.cache),
         engine=measure_engine(manifest, slots),
+        shortlist_ids=count_shortlist(bundle),
     )
 
 
@@ -286,6 +287,7 @@ def _format_identity(inspection: Inspection) -> str:
         "vocabulary": f"{manifest.vocabulary_size:,} tokens; padding {manifest.pad_id}, unknown {manifest.unk_id}, "
         f"start {manifest.bos_id}, end {manifest.eos_id}",
         "limits": f"{manifest.max_source_tokens} source tokens, {manifest.max_target_tokens} target tokens",
+        "shortlist": describe_shortlist(manifest, inspection.shortlist_ids, inspection.step),
         "golden": f"{inspection.golden_sentences} sentences",
         "trained": f"{provenance.steps:,} steps",
         "created": provenance.created,

@@ -31,10 +31,7 @@ STRUCTURAL_TYPES = ("int32", "int64", "bool")
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Name, type and shape of a tensor.
-
-    `shape` has names for dynamic sizes. `row_bytes` is the size without the first axis; None if it is dynamic.
-    """
+    """Name, type and shape of a tensor; `row_bytes` is the size without the first axis, None if it is dynamic."""
 
     name: str
     dtype: str
@@ -44,10 +41,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A constant tensor of a graph.
-
-    `digest` is the hash of its values; a matrix and its transpose have the same one.
-    """
+    """A constant tensor of a graph; a matrix and its transpose have the same `digest`."""
 
     name: str
     dtype: str

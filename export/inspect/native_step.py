@@ -33,6 +33,9 @@ def described_states(manifest: Manifest) -> tuple[StateSpec, ...]:
 
 
 def _layer_states(cache: CacheSpec, length: Length, layer: int) -> Iterator[StateSpec]:
+    if cache.recurrent and length == "target":
+        yield StateSpec(name=f"target_cache_{layer}", shape=(cache.heads * cache.head_size,))
+        return
     shape = (2, cache.heads, length)  # keys and values
     yield StateSpec(name=f"{length}_cache_{layer}", shape=(*shape, cache.head_size), element=cache.element)
     if cache.element == "int8":

@@ -217,10 +217,7 @@ ENGINE = "engine"
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """Required agreement of the engine's translations with PyTorch's.
-
-    `score_tolerance` is in nats and applies to translations with equal tokens.
-    """
+    """Required agreement with PyTorch; `score_tolerance`, in nats, applies to translations with equal tokens."""
 
     minimum_identical: float
     score_tolerance: float
@@ -345,12 +342,9 @@ class Examination:
         *,
         device: DeviceChoice = "auto",
     ) -> None:
-        """Opens the bundle's graphs.
+        """Opens the bundle's graphs; raises BundleError if ONNX Runtime cannot run them.
 
         Sentences are of one direction and fit the bundle. Without `references`, checks that need PyTorch are skipped.
-
-        Raises:
-            BundleError: if ONNX Runtime cannot run the graphs.
         """
         self._bundle = bundle
         self._reader = reader
@@ -443,10 +437,7 @@ class Examination:
         decoded = self._graph_decoder.translate(self._sources, advance)
         yield check_against_graph_decoder(self._compared, decoded, served, gap)
         golden = self._bundle.golden
-        sources = [
-            self._reader.source_ids((sentence.source_language, sentence.target_language), sentence.source)
-            for sentence in golden
-        ]
+        sources = [self._reader.source_ids(sentence.languages, sentence.source) for sentence in golden]
         answers = self._serve([sentence.source_ids for sentence in golden], options, advance)
         yield check_golden(golden, sources, answers, gap)
 

@@ -18,8 +18,8 @@ from dragoman.export.source_model import find_direction
 from dragoman.export.verify.checks import BatchMix, Check, Demands, Examination, VerificationPlan
 from dragoman.export.verify.stepper import Reader, References
 from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus
-from dragoman.model.tokenizer.tokenizer import TokenizerError
-from dragoman.serve.bundle.bundle import Bundle, BundleError, damage_explained
+from dragoman.model.errors import UserError
+from dragoman.serve.bundle.bundle import Bundle, damage_explained
 from dragoman.serve.bundle.manifest import Precision
 from dragoman.serve.host.system import DeviceChoice
 
@@ -84,11 +84,8 @@ class VerifyCommand(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Runs the checks; prints one line per check."""
-        try:
-            with damage_explained(self.bundle, CorpusError, TokenizerError):
-                failed = [outcome.check for outcome in self._outcomes() if outcome.verdict == "FAIL"]
-        except (BundleError, CorpusError, TokenizerError) as error:
-            raise SystemExit(f"dragoman verify: {error}") from error
+        with damage_explained(self.bundle, UserError):
+            failed = [outcome.check for outcome in self._outcomes() if outcome.verdict == "FAIL"]
         if failed:
             raise SystemExit(f"dragoman verify: {self.bundle}: failed: {'; '.join(failed)}")
 
@@ -98,22 +95,15 @@ class VerifyCommand(BaseSettings):
         if self.original is not None:
             demands = DEMANDS[bundle.manifest.precision]
             minimum = demands.minimum_identical if self.minimum_identical is None else self.minimum_identical
-            for outcome in self._compare_with_original(self.original, bundle, minimum):
+            from dragoman.export.verify.original import compare_with_original  # noqa: PLC0415 - takes long to import
+
+            for outcome in compare_with_original(bundle, self.original, self.beam_size, minimum):
                 print(outcome)
                 yield outcome
         if self.data is not None:
             yield from self._check_sentences(self.data, bundle)
         elif self.original is None:
             raise CorpusError("data: missing: expected sentences, or --original")
-
-    def _compare_with_original(self, checkpoint: Path, bundle: Bundle, minimum: float) -> Iterator[Outcome]:
-        from dragoman.export.verify.original import compare_with_original  # noqa: PLC0415 - takes long to import
-        from dragoman.model.errors import RunError  # noqa: PLC0415
-
-        try:
-            yield from compare_with_original(bundle, checkpoint, self.beam_size, minimum)
-        except RunError as error:
-            raise SystemExit(f"dragoman verify: {error}") from error
 
     def _check_sentences(self, data: str, bundle: Bundle) -> Iterator[Outcome]:
         reader = Reader(bundle)
@@ -146,12 +136,8 @@ class VerifyCommand(BaseSettings):
         # Without --run, PyTorch may not be installed.
         from dragoman.export.origin import read_origin  # noqa: PLC0415
         from dragoman.export.verify.reference import references_of  # noqa: PLC0415
-        from dragoman.model.errors import RunError  # noqa: PLC0415
 
-        try:
-            exportable, _ = read_origin(run)
-        except (CorpusError, RunError) as error:
-            raise SystemExit(f"dragoman verify: {error}") from error
+        exportable, _ = read_origin(run)
         prefix = find_direction(exportable, corpus.languages).source_prefix
         for sentence in sentences:
             if exportable.source_ids(prefix, sentence.text) != sentence.source_ids:

@@ -53,13 +53,9 @@ class Original(Protocol):
 def compare_with_original(
     bundle: Bundle, checkpoint: Path, beam_size: int, minimum_identical: float
 ) -> Iterator[Outcome]:
-    """Yields an outcome for greedy search and for beam search over the golden sentences.
-
-    Raises:
-        RunError: if the library of the checkpoint is not installed.
-    """
+    """Yields an outcome for greedy and for beam search; raises RunError if the library of the checkpoint is missing."""
     directions, manifest = directions_of(bundle.manifest), bundle.manifest
-    found = [directions.find(sentence.source_language, sentence.target_language) for sentence in bundle.golden]
+    found = [directions.find(*sentence.languages) for sentence in bundle.golden]
     sources = [
         SourceSentence(sentence.source, sentence.source_ids, () if direction is None else direction.start)
         for sentence, direction in zip(bundle.golden, found, strict=True)

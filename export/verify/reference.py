@@ -19,7 +19,7 @@ from dragoman.model.data.batches import pad
 from dragoman.model.network.attention import KeysValues, MultiHeadAttention, attention_weights
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.network.translation_model import DecoderState, TranslationModel
-from dragoman.model.search import generate_beam, generate_greedy
+from dragoman.model.search import generate
 from dragoman.serve.bundle.manifest import Manifest
 
 LEVELS = 127  # on either side of zero
@@ -28,13 +28,7 @@ MIN_MAGNITUDE = 1e-12  # for a row of zeros; any positive scale works
 
 
 def rounded(model: TranslationModel) -> Transformer:
-    """Returns a copy of a Transformer with rounded weights, and rounded activations before every product.
-
-    Its decoder attends in 8 bits; see `RoundedAttention`.
-
-    Raises:
-        TypeError: if the model is no Transformer, which has no 8-bit graphs.
-    """
+    """Returns a copy with rounded weights and activations, and `RoundedAttention`; TypeError for other models."""
     if not isinstance(model, Transformer):
         raise TypeError(f"{type(model).__name__}: expected a Transformer")
     copy = deepcopy(model)
@@ -43,11 +37,12 @@ def rounded(model: TranslationModel) -> Transformer:
     for weight in dict.fromkeys(weights):  # tied ones once
         weight.data = rounded_rows(weight.data)
     for module in products:
-        module.register_forward_pre_hook(_round_input)
+        module.register_forward_pre_hook(lambda _, inputs: rounded_rows(inputs[0]))
     # The output projection is a function, not a module, so the hook rounds its input here.
-    copy.decoder_norm.register_forward_hook(_round_output)
+    copy.decoder_norm.register_forward_hook(lambda _, __, output: rounded_rows(output))
     for layer in copy.decoder_layers:
-        layer.self_attention = RoundedAttention(layer.self_attention)
+        if not layer.is_recurrent:
+            layer.self_attention = RoundedAttention(layer.self_attention)
         layer.cross_attention = RoundedAttention(layer.cross_attention)
     return copy
 
@@ -83,14 +78,6 @@ def rounded_rows(values: Tensor) -> Tensor:
     """Rounds each row, float [..., D], to multiples of 1/127 of its largest magnitude."""
     scales = values.abs().amax(dim=-1, keepdim=True).clamp(min=MIN_MAGNITUDE) / LEVELS
     return (values / scales).round() * scales
-
-
-def _round_input(_: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
-    return rounded_rows(inputs[0])
-
-
-def _round_output(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    return rounded_rows(output)
 
 
 BATCH_ROWS = 50
@@ -135,10 +122,7 @@ class Reference:
         answers = list[Answer]()
         for start in range(0, len(sources), BATCH_ROWS):
             batch = sources[start : start + BATCH_ROWS]
-            if beam_size == 1:
-                generated = generate_greedy(self._model, batch)
-            else:
-                generated = generate_beam(self._model, batch, beam_size, length_penalty)
+            generated = generate(self._model, batch, beam_size, length_penalty)
             answers += [Answer(item.target_ids, item.score) for item in generated]
             advance(len(batch))
         return answers

@@ -61,10 +61,7 @@ class Translator(Stepper, Protocol):
 
 
 class References(NamedTuple):
-    """The PyTorch models that a bundle is compared with.
-
-    `rounded` is the trained model rounded like the bundle's graphs; None if they do not round.
-    """
+    """The PyTorch model of a bundle, and the one rounded like its graphs; None if they do not round."""
 
     trained: Translator
     rounded: Stepper | None

@@ -14,7 +14,7 @@ from dragoman.serve.engine.engine import Engine
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.runtime.placement import ModelSessions
 from dragoman.serve.scheduler.scheduler import Scheduler
-from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup, SequenceSpec
 
 # Few enough that a large batch does not start all at once.
 PREFILL_TOKENS = 2048
@@ -38,18 +38,12 @@ class SyncEngine:
     ) -> list[Answer]:
         """Returns the best translation of each spec, in the order of the specs.
 
-        Args:
-            specs: the sources and their search options.
-            together: the most sequences that run at once; their rows must fit into the slots.
-            advance: called with 1 for each finished sequence.
-            random: draws the order of the sequences and how many join at each step; None: they join in the order of
-                the specs, as soon as there is room.
+        `together` is the most sequences that run at once; their rows must fit into the slots. `advance` is called with
+        1 for each finished one. `random` draws the order of the sequences and how many join at each step; without it,
+        they join in order, as soon as there is room.
         """
-
-        def on_finish(_: DecodingSequence) -> None:
-            advance(1)
-
-        sequences = [DecodingSequence(*spec, None, on_finish) for spec in specs]
+        group = SequenceGroup(lambda ended: advance(len(ended)))
+        sequences = [DecodingSequence(*spec, group) for spec in specs]
         order = range(len(specs)) if random is None else random.permutation(len(specs)).tolist()
         joining = deque(sequences[number] for number in order)
         while joining or not self._scheduler.idle:

@@ -21,9 +21,8 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from dragoman.loadtest import scenario
 from dragoman.loadtest.clients import NO_RESULT, OK, TIMED_OUT
-from dragoman.loadtest.command import exit_with_message
 from dragoman.loadtest.generator import Generators
-from dragoman.loadtest.measurement import Run, Watcher, measure, nothing
+from dragoman.loadtest.measurement import Run, Watcher, measure, nothing, stall
 from dragoman.loadtest.plan import draw_plan
 from dragoman.loadtest.reliability.replicas import (
     PROTOCOLS,
@@ -33,10 +32,9 @@ from dragoman.loadtest.reliability.replicas import (
     behind_nginx,
     start_replicas,
 )
-from dragoman.loadtest.scenario import LoadProtocol, PoissonPhase, RequestKind, Scenario, ScenarioError, read_sentences
+from dragoman.loadtest.scenario import LoadProtocol, PoissonPhase, RequestKind, Scenario, read_sentences
 from dragoman.loadtest.server_metrics import MetricsReader
-from dragoman.model.errors import reason_of
-from dragoman.serve.host.server_process import ServerProcessError, server_command
+from dragoman.serve.host.server_process import server_command
 
 PROCESSES = 2
 FAULT_AT = 1 / 4
@@ -120,14 +118,6 @@ async def judge(name: str, run: Run, load: Load, replicas: Replicas) -> Findings
     return found
 
 
-async def _stall(process_id: int) -> None:
-    os.kill(process_id, signal.SIGSTOP)
-    try:
-        await asyncio.sleep(STALL_SECONDS)
-    finally:
-        os.kill(process_id, signal.SIGCONT)
-
-
 async def _stop_answering(replicas: Replicas, _generators: Generators) -> None:
     replicas.victim.send(signal.SIGSTOP)
     await asyncio.sleep(replicas.exclusion_seconds)
@@ -180,9 +170,9 @@ class Fault:
 
 FAULTS = (
     Fault("nothing", nothing, ANSWERED),
-    Fault("server stalled", lambda replicas, _: _stall(replicas.victim.process_id), LATE),
+    Fault("server stalled", lambda replicas, _: stall(replicas.victim.process_id, STALL_SECONDS), LATE),
     Fault("server killed", _kill_server, LATE | LOST_CONNECTION),
-    Fault("client stalled", lambda _, generators: _stall(generators.process_ids[0]), LATE),
+    Fault("client stalled", lambda _, generators: stall(generators.process_ids[0], STALL_SECONDS), LATE),
     Fault("client killed", kill_client, ANSWERED, kills_client=True),
 )
 _ReplicaFault = partial(Fault, recovery_seconds=REPLICAS_RECOVERY_SECONDS)
@@ -252,13 +242,10 @@ class ReliabilityCommand(BaseSettings):
         return Load(kinds, read_sentences(self.sentences), self.rate, self.seed)
 
 
-def report(command: str, rounds: Callable[[Path], Coroutine[None, None, list[Findings]]]) -> None:
+def report(rounds: Callable[[Path], Coroutine[None, None, list[Findings]]]) -> None:
     """Runs rounds with a temporary folder, and prints one JSON document; exits with status 1 if a check fails."""
-    with exit_with_message(command), TemporaryDirectory(prefix="dragoman-") as folder:
-        try:
-            findings = asyncio.run(rounds(Path(folder)))
-        except (OSError, ServerProcessError) as error:
-            raise ScenarioError(reason_of(error)) from error
+    with TemporaryDirectory(prefix="dragoman-") as folder:
+        findings = asyncio.run(rounds(Path(folder)))
     print(to_json({"rounds": findings}).decode())
     if any(found.problems for found in findings):
         raise SystemExit(1)
@@ -298,7 +285,7 @@ class ChaosCommand(ReliabilityCommand):
 
     def cli_cmd(self) -> None:
         """Runs the rounds and prints the results; exits with status 1 if a check fails."""
-        report("dragoman load chaos", self._rounds)
+        report(self._rounds)
 
     async def _rounds(self, folder: Path) -> list[Findings]:
         greedy, beam = dict.fromkeys(PROTOCOLS, 3.0), dict.fromkeys(PROTOCOLS, 1.0)

@@ -210,7 +210,7 @@ class SoakCommand(ReliabilityCommand):
 
     def cli_cmd(self) -> None:
         """Runs the soak and prints the result; exits with status 1 if a check fails."""
-        report("dragoman load soak", self._rounds)
+        report(self._rounds)
 
     async def _rounds(self, folder: Path) -> list[Findings]:
         load, models, settings = self.load(MIX, 30.0), folder / "models", {"DRAGOMAN_ADMIN_KEY": ADMIN_KEY}

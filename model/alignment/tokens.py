@@ -26,10 +26,7 @@ def words_of_tokens(ids: Sequence[int], starts: NDArray[np.bool_], words: int) -
 
 
 def token_links(links: Iterable[Link], source_words: Sequence[int], target_words: Sequence[int]) -> list[Link]:
-    """Returns links between all tokens of linked words, by source and target token.
-
-    `source_words` and `target_words` are the numbers of the tokens' words.
-    """
+    """Returns links between all tokens of linked words, sorted; the sequences are the words of the tokens."""
     sources, targets = (_tokens_of_words(numbers) for numbers in (source_words, target_words))
     return [(s, t) for i, j in links for s in sources.get(i, ()) for t in targets.get(j, ())]
 

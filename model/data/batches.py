@@ -68,12 +68,10 @@ class TokenizedPairs:
 
 
 class BatchStream(IterableDataset[Batch]):
-    """An endless stream of training batches that can start at any batch.
+    """An endless stream of training batches that can start at any batch, counted over all processes.
 
-    Attributes:
-        first_batch: where an iteration starts, counted over all processes.
-        epoch_starts: the first batch of every epoch so far. Subword sampling changes an epoch's length, so a resumed
-            run restores this list instead of recomputing the epochs.
+    `epoch_starts` are the first batches of every epoch so far. Subword sampling changes an epoch's length, so a resumed
+    run restores this list instead of recomputing the epochs.
     """
 
     def __init__(self, pairs_of_epoch: Callable[[int], TokenizedPairs], batch_tokens: int, seed: int) -> None:

@@ -43,12 +43,9 @@ class CleanedCorpus:
 
 
 def clean(corpus: Corpus, config: CleaningConfig) -> CleanedCorpus:
-    """Removes pairs as configured; the others stay unchanged and in order.
+    """Removes pairs as configured; the others stay unchanged and in order. Raises CorpusError if no pair is left.
 
     White space at the ends of a side is ignored in lengths and comparisons.
-
-    Raises:
-        CorpusError: if no pair is left.
     """
     dropped = Counter({Reason.BLANK: corpus.blank_pairs})
     kept: list[int] = []
@@ -99,12 +96,7 @@ HELD_OUT_PAIRS = 1000
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """Corpora by direction.
-
-    Attributes:
-        training: one per direction, without held-out pairs.
-        validation: at most one per training direction, in the same order; never cleaned after a split.
-    """
+    """Corpora by direction: training without held-out pairs, and validation, in the same order and never cleaned."""
 
     training: list[CleanedCorpus]
     validation: list[Corpus]
@@ -119,10 +111,8 @@ def read_training_data(
     """Reads and cleans training data and finds validation data for it.
 
     Without `validation`, each direction uses the validation parts of its data sets, or else the last pairs of its
-    training data, which are held out.
-
-    Raises:
-        CorpusError: if data cannot be read, too little is left, or validation data has other directions.
+    training data, which are held out. Raises CorpusError if data cannot be read, too little is left, or validation data
+    has other directions.
     """
     cleaned = [clean(corpus, cleaning) for corpus in read_corpora(data, "train", multi30k_folder)]
     directions = [part.corpus.languages for part in cleaned]

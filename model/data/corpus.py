@@ -21,7 +21,7 @@ from pydantic_settings import NoDecode
 from dragoman.model.alignment.links import Link, ReferenceLinks, check_links, parse_links
 from dragoman.model.config import Direction
 from dragoman.model.data import hugging_face, multi30k
-from dragoman.model.errors import reason_of
+from dragoman.model.errors import UserError, reason_of
 
 SPECIFICATIONS = (
     "multi30k:SOURCE-TARGET, multi30k:all, files:SOURCE_FILE,TARGET_FILE[,LINKS_FILE], tsv:FILE or "
@@ -39,7 +39,7 @@ def split_specifications(value: object) -> object:
 Specifications = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_specifications)]
 
 
-class CorpusError(Exception):
+class CorpusError(UserError):
     """The data cannot be read; the message has the specification or file and what was expected."""
 
 
@@ -92,10 +92,8 @@ def read_corpora(
 ) -> list[Corpus]:
     """Returns one corpus per direction, in order of first occurrence; joins the pairs of several specifications.
 
-    Drops pairs with a blank side. Data without parts ignores `split`: train, validation or test.
-
-    Raises:
-        CorpusError: if a specification is invalid or its data cannot be read.
+    Drops pairs with a blank side. Data without parts ignores `split`: train, validation or test. Raises
+    CorpusError if a specification is invalid or its data cannot be read.
     """
     parts: dict[tuple[str, str], list[Corpus]] = {}
     for specification in specifications:
@@ -165,11 +163,7 @@ def _decode_lines(origin: str, raw: bytes) -> Iterator[str]:
 
 
 def read_links(path: Path, corpus: Corpus) -> list[ReferenceLinks]:
-    """Reads the links between the words of a corpus, one line per pair without a blank side.
-
-    Raises:
-        CorpusError: if the file cannot be read, or a line does not fit its pair.
-    """
+    """Reads the links, one line per pair without a blank side; raises CorpusError if a line does not fit its pair."""
     lines = read_lines(path)
     if len(lines) != len(corpus):
         raise CorpusError(
@@ -266,7 +260,6 @@ def _align(source_language: str, target_language: str, sources: list[str], targe
 
 
 def _join(corpora: list[Corpus]) -> Corpus:
-    """Joins corpora of the same direction."""
     return Corpus(
         *corpora[0].languages,
         [source for corpus in corpora for source in corpus.sources],

@@ -27,10 +27,8 @@ class HuggingFaceError(Exception):
 def read_hugging_face(specification: str, split: str) -> tuple[str, str, list[str], list[str]]:
     """Returns source language, target language, sources and targets of one direction of a data set.
 
-    A file or a saved Dataset has no parts and is read whole, whatever the `split`. Line breaks become spaces.
-
-    Raises:
-        HuggingFaceError: if the data set, part, column or language is missing, or a text is not a string.
+    A file or a saved Dataset has no parts and is read whole, whatever the `split`. Line breaks become spaces. Raises
+    HuggingFaceError if the data set, part, column or language is missing, or a text is not a string.
     """
     origin = f"hf:{specification}"
     name, _, pair = specification.rpartition(":")

@@ -20,21 +20,9 @@ HOME = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw
 LANGUAGES = ("cs", "de", "en", "fr")
 SPLITS = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
 TIMEOUT_SECONDS = 30
-
-TEXT_SHA256 = {
-    "test_2016_flickr.cs.gz": "45adb85f688de8407fddcbe1b36dca15d12aab868149b337e2576f2d6d2ff8d8",
-    "test_2016_flickr.de.gz": "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
-    "test_2016_flickr.en.gz": "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
-    "test_2016_flickr.fr.gz": "cb3160d69b002bb638e66cc7612fcd56cb0af82eadc9c142dedc438afb885ef6",
-    "train.cs.gz": "2be68b38c8d586ff4f54eb13cc6e1baaaa053695b3f070d3038303a47f2268da",
-    "train.de.gz": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
-    "train.en.gz": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
-    "train.fr.gz": "5925a3c18f1587b6b54b87743106e6e8ab93618edb6f65d19eac0621f853a10d",
-    "val.cs.gz": "d53827e469b0a1ca8d57e9e26b2b64c4bc4b33f5479c7b03ae87ae5c882c3e33",
-    "val.de.gz": "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",
-    "val.en.gz": "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
-    "val.fr.gz": "5304e444d842e962b2dda4d816b70b22a1765b15401642b7ca37a67477e708dc",
-}
+# By file name, in the form of `sha256sum`.
+_SUMS = Path(__file__).with_name("multi30k.sha256").read_text("ascii").split()
+TEXT_SHA256 = dict(zip(_SUMS[1::2], _SUMS[::2], strict=True))
 
 
 class Multi30kError(Exception):
@@ -50,8 +38,7 @@ def default_folder() -> Path:
 def multi30k_text(folder: Path, split: str, language: str) -> bytes:
     """Returns the text of one split and language; downloads its gzip file into the folder if it is missing.
 
-    Raises:
-        Multi30kError: if the file can be neither found nor downloaded, or its text differs from the published one.
+    Raises Multi30kError if the file can be neither found nor downloaded, or its text differs from the published one.
     """
     name = f"{SPLITS[split]}.{language}.gz"
     path = folder / name

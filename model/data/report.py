@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from dragoman.model.config import CleaningConfig
 from dragoman.model.data.batches import TokenizedPairs
 from dragoman.model.data.cleaning import CleanedCorpus, Reason, clean
-from dragoman.model.data.corpus import CorpusError, Specifications, read_corpora
+from dragoman.model.data.corpus import Specifications, read_corpora
 from dragoman.model.data.segmentation import encode_corpus
 from dragoman.model.errors import reason_of
 from dragoman.model.text_table import format_table
@@ -44,16 +44,14 @@ class DataCommand(BaseSettings):
         """Prints the tables."""
         try:
             tokenizer = Tokenizer.load(self.tokenizer) if self.tokenizer else None
-            cleaned = [
-                clean(corpus, self.cleaning)
-                if self.split == "train"
-                else CleanedCorpus(corpus, {**dict.fromkeys(Reason, 0), Reason.BLANK: corpus.blank_pairs})
-                for corpus in read_corpora(self.data, self.split, self.multi30k_folder)
-            ]
-        except CorpusError as error:
-            raise SystemExit(f"dragoman data: {error}") from error
         except (OSError, TokenizerError) as error:
             raise SystemExit(f"dragoman data: tokenizer: {self.tokenizer}: {reason_of(error)}") from error
+        cleaned = [
+            clean(corpus, self.cleaning)
+            if self.split == "train"
+            else CleanedCorpus(corpus, {**dict.fromkeys(Reason, 0), Reason.BLANK: corpus.blank_pairs})
+            for corpus in read_corpora(self.data, self.split, self.multi30k_folder)
+        ]
         if tokenizer:
             encoded = [encode_corpus(part.corpus, tokenizer) for part in cleaned]
             print(describe_corpora(cleaned, encoded, tokenizer.vocabulary_size))

@@ -73,7 +73,6 @@ def _pharaoh(text: Text) -> str:
 
 
 def _write_columns(stem: Path, suffixes: Iterable[str], rows: Iterable[tuple[str, ...]]) -> None:
-    """Writes the first columns of rows, one per suffix."""
     with ExitStack() as files:
         paths = [stem.with_suffix(suffix) for suffix in suffixes]
         opened = [files.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths]

@@ -266,7 +266,6 @@ class Grammar:
         return self._new(phrase)
 
     def _place(self, places: Sequence[str], *, going: bool = False) -> Text:
-        """Returns a place, or a destination."""
         place = self._pick(places)
         german, at, to = DATA["places"][place]
         prepositions = to if going else at

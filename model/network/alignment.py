@@ -42,10 +42,8 @@ class PositionSampler:
     About half of the rows attend softly throughout, which reduces variance (Xu et al. 2015). REINFORCE does not apply
     to them; their log-probabilities are 0.
 
-    Attributes:
-        soft: rows that attend softly, bool [B].
-        log_probabilities: of the sampled positions, one [B] per step.
-        entropies: of the distributions, in nats, one [B] per step.
+    `soft` are the rows that attend softly, bool [B]. The log-probabilities of the sampled positions, and the entropies
+    of the distributions in nats, are one [B] per step.
     """
 
     soft: Tensor
@@ -109,13 +107,9 @@ class Reinforce(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class EncodedSource:
-    """The source as alignments read it.
+    """The source as alignments read it: `annotations` and the score's `keys`, float [B, S, D], which may be the same.
 
-    Attributes:
-        annotations: float [B, S, D].
-        keys: input of the score, float [B, S, D]; some scores take the annotations themselves.
-        lengths: real source tokens per row, int [B].
-        valid: bool [B, S], True before a row's length.
+    `lengths` are the real tokens of the rows, int [B]; `valid`, bool [B, S], is True before a row's length.
     """
 
     annotations: Tensor

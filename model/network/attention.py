@@ -44,12 +44,7 @@ def sinusoidal_positions(length: int, d_model: int) -> Tensor:
 
 
 class KeysValues(NamedTuple):
-    """Keys and values of a memory.
-
-    Attributes:
-        keys: float [B, H, S, D].
-        values: float [B, H, S, D].
-    """
+    """Keys and values of a memory, each float [B, H, S, D]."""
 
     keys: Tensor
     values: Tensor
@@ -90,10 +85,7 @@ class MultiHeadAttention(nn.Module):
         return KeysValues(self.split_heads(self.key(memory)), self.split_heads(self.value(memory)))
 
     def forward(self, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
-        """Attends from queries [B, T, d_model] to a memory; returns [B, T, d_model].
-
-        `mask` is bool, broadcastable to [B, H, T, S]; None shows everything.
-        """
+        """Attends from queries [B, T, d_model]; `mask`, bool, broadcasts to [B, H, T, S], None shows all."""
         heads = attend(self.split_heads(self.query(queries)), memory, mask)
         concatenated = heads.transpose(1, 2).flatten(start_dim=2)  # [B, T, d_model]
         projected: Tensor = self.output(concatenated)

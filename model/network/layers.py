@@ -103,48 +103,29 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def build_feed_forward(config: TransformerConfig) -> "FeedForward | GatedFeedForward":
-    """Returns the network with the configured activation."""
-    if config.activation == "swiglu":
-        return GatedFeedForward(config.d_model, config.d_ff)
-    return FeedForward(config.d_model, config.d_ff, ACTIVATIONS[config.activation])
-
-
 class FeedForward(nn.Module):
-    """FFN(x) = f(x W1 + b1) W2 + b2 (Vaswani et al. 2017, equation 2, where f is ReLU).
+    """FFN(x) = f(x W1 + b1) W2 + b2 (Vaswani et al. 2017, equation 2, where f is ReLU), or SwiGLU.
 
     ReLU(x) = max(0, x); GELU(x) = x * Phi(x) with the distribution function Phi of the standard normal distribution
     (Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2); SiLU(x) = x * sigmoid(x) (the same paper, section 4).
+
+    SwiGLU: FFN(x) = (SiLU(x W) * (x V)) W2, without biases (Shazeer 2020, arXiv:2002.05202, equation 6). The paper
+    reduces the inner width to 2/3 of a plain network's, to keep the number of parameters; here `d_ff` is taken as
+    configured.
     """
 
-    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.inner = nn.Linear(d_model, d_ff)
-        self.outer = nn.Linear(d_ff, d_model)
-        self.activation = activation
+        d_model, d_ff, gated = config.d_model, config.d_ff, config.gated
+        self.gate = nn.Linear(d_model, d_ff, bias=False) if gated else None
+        self.inner = nn.Linear(d_model, d_ff, bias=not gated)
+        self.outer = nn.Linear(d_ff, d_model, bias=not gated)
+        self.activation = ACTIVATIONS[config.inner_activation]
 
     def forward(self, states: Tensor) -> Tensor:
         """Maps [..., d_model] to [..., d_model]."""
-        mapped: Tensor = self.outer(self.activation(self.inner(states)))
-        return mapped
-
-
-class GatedFeedForward(nn.Module):
-    """SwiGLU: FFN(x) = (Swish(x W) * (x V)) W2 with Swish(x) = x * sigmoid(x), without biases.
-
-    Shazeer 2020, arXiv:2002.05202, equation 6. The paper reduces the inner width to 2/3 of a plain network's, to keep
-    the number of parameters; here `d_ff` is taken as configured.
-    """
-
-    def __init__(self, d_model: int, d_ff: int) -> None:
-        super().__init__()
-        self.gate = nn.Linear(d_model, d_ff, bias=False)
-        self.inner = nn.Linear(d_model, d_ff, bias=False)
-        self.outer = nn.Linear(d_ff, d_model, bias=False)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Maps [..., d_model] to [..., d_model]."""
-        mapped: Tensor = self.outer(functional.silu(self.gate(states)) * self.inner(states))
+        inner: Tensor = self.activation((self.gate or self.inner)(states))
+        mapped: Tensor = self.outer(inner * self.inner(states) if self.gate else inner)
         return mapped
 
 
@@ -155,7 +136,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.self_attention = MultiHeadAttention(config.d_model, config.heads)
         self.self_attention_residual = Residual(config)
-        self.feed_forward = build_feed_forward(config)
+        self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)
 
     def forward(self, states: Tensor, source_mask: Tensor) -> Tensor:
@@ -167,19 +148,52 @@ class EncoderLayer(nn.Module):
         return output
 
 
+class Ssru(nn.Module):
+    """The simpler simple recurrent unit (Kim et al. 2019, https://aclanthology.org/D19-5632, equations 2 to 4).
+
+    c[t] = f[t] * c[t - 1] + (1 - f[t]) * W x[t] with f[t] = sigmoid(W_f x[t] + b_f) and c[-1] = 0. The output is
+    ReLU(c[t]).
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.input = nn.Linear(d_model, d_model)
+        self.forget = nn.Linear(d_model, d_model)
+
+    def forward(self, states: Tensor, earlier: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Maps [B, T, d_model] to the outputs and the last c, [B, d_model]; `earlier` is c before the first one."""
+        new, share = self.input(states).float(), self.forget(states).float().sigmoid()
+        cell = torch.zeros_like(new[:, 0]) if earlier is None else earlier
+        cells = []
+        for kept, added in zip(share.unbind(1), ((1 - share) * new).unbind(1), strict=True):
+            cell = kept * cell + added
+            cells.append(cell)
+        return torch.stack(cells, dim=1).relu(), cell
+
+
+# What a decoder layer keeps of earlier positions: keys and values, or the state of a unit, float [B, d_model].
+Past = KeysValues | Tensor
+
+
 class DecoderLayer(nn.Module):
     """Self-attention over the target so far, cross-attention to the source, then the feed-forward network.
 
-    The same code computes a whole target and a single decode step, whose earlier positions are in `past`.
+    A recurrent unit may take the place of self-attention. The same code computes a whole target and a single decode
+    step, whose earlier positions are in `past`.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config.d_model, config.heads)
-        self.self_attention_residual = Residual(config)
+        self.is_recurrent = config.decoder_memory == "ssru"
+        if self.is_recurrent:
+            self.ssru = Ssru(config.d_model)
+            self.ssru_residual = Residual(config)
+        else:
+            self.self_attention = MultiHeadAttention(config.d_model, config.heads)
+            self.self_attention_residual = Residual(config)
         self.cross_attention = MultiHeadAttention(config.d_model, config.heads)
         self.cross_attention_residual = Residual(config)
-        self.feed_forward = build_feed_forward(config)
+        self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)
 
     def forward(
@@ -188,26 +202,36 @@ class DecoderLayer(nn.Module):
         source: KeysValues,
         source_mask: Tensor,
         target_mask: Tensor | None,
-        past: KeysValues | None = None,
-    ) -> tuple[Tensor, KeysValues]:
-        """Maps target states [B, T, d_model] to [B, T, d_model]; also returns self-attention's keys and values so far.
+        past: Past | None = None,
+    ) -> tuple[Tensor, Past]:
+        """Maps target states [B, T, d_model] to [B, T, d_model]; also returns what it keeps of all positions so far.
 
         `source` is the memory as `cross_attention.project` returns it. `source_mask` [B, 1, 1, S] hides the source's
-        padding, `target_mask` [1, 1, T, T] later target positions, if any. `past` has self-attention's earlier
+        padding, `target_mask` [1, 1, T, T] later target positions, if any. `past` has what was kept of earlier
         positions.
         """
         states, target = self.attend_to_target(states, target_mask, past)
         return self.attend_to_source(states, source, source_mask), target
 
     def attend_to_target(
-        self, states: Tensor, target_mask: Tensor | None, past: KeysValues | None = None
-    ) -> tuple[Tensor, KeysValues]:
-        """Runs self-attention; arguments and results as in `forward`."""
+        self, states: Tensor, target_mask: Tensor | None, past: Past | None = None
+    ) -> tuple[Tensor, Past]:
+        """Runs self-attention or the recurrent unit; arguments and results as in `forward`."""
+        if self.is_recurrent:
+            earlier = past if isinstance(past, Tensor) else None
+            output, cell = self.ssru(self.ssru_residual.before(states), earlier)
+            return self.ssru_residual.after(states, output), cell
         queries = self.self_attention_residual.before(states)
         target = self.self_attention.project(queries)
-        if past is not None:
+        if isinstance(past, KeysValues):
             target = past.followed_by(target)
         return self.self_attention_residual.after(states, self.self_attention(queries, target, target_mask)), target
+
+    def start(self, memory: Tensor) -> Past:
+        """Returns what the layer keeps before the first position; of the memory [B, S, d_model], B counts alone."""
+        if self.is_recurrent:
+            return memory.new_zeros(memory.shape[0], memory.shape[2])
+        return self.self_attention.project(memory[:, :0])
 
     def attend_to_source(self, states: Tensor, source: KeysValues, source_mask: Tensor) -> Tensor:
         """Runs cross-attention and the feed-forward network; arguments and result as in `forward`."""
@@ -215,11 +239,6 @@ class DecoderLayer(nn.Module):
         states = self.cross_attention_residual.after(states, attended)
         output: Tensor = self.feed_forward_residual(states, self.feed_forward)
         return output
-
-    def source_weights(self, states: Tensor, source: KeysValues, source_mask: Tensor, target_mask: Tensor) -> Tensor:
-        """Returns the cross-attention weights of `forward`, [B, H, T, S]."""
-        states, _ = self.attend_to_target(states, target_mask)
-        return self.weights_after_target(states, source, source_mask)
 
     def weights_after_target(self, states: Tensor, source: KeysValues, source_mask: Tensor) -> Tensor:
         """Returns the cross-attention weights of `attend_to_source`, [B, H, T, S]."""

@@ -37,13 +37,7 @@ Choose = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The result of one decode step.
-
-    Attributes:
-        present: the recurrent state for the next step, each [B, D].
-        features: input of the readout, [B, F].
-        weights: of the source positions, [B, S].
-    """
+    """The next recurrent state, each [B, D], the readout's input [B, F], and source weights [B, S] of a step."""
 
     present: list[Tensor]
     features: Tensor

@@ -6,6 +6,7 @@ Shapes: B rows, S source length, T target length, V vocabulary.
 """
 
 import math
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -14,7 +15,7 @@ from torch.nn import functional
 
 from dragoman.model.config import TransformerConfig
 from dragoman.model.network.attention import KeysValues, Positions, causal_mask, padding_mask
-from dragoman.model.network.layers import DecoderLayer, Dropout, EncoderLayer, build_norm
+from dragoman.model.network.layers import DecoderLayer, Dropout, EncoderLayer, Past, build_norm
 from dragoman.model.network.translation_model import DecoderState, Memory, TranslationModel
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
@@ -100,29 +101,31 @@ class Transformer(TranslationModel):
 
         The target's padding needs no mask: it is on the right, hidden from valid positions by the causal mask.
         """
-        source_mask = padding_mask(memory.valid)
-        target_mask = causal_mask(target_ids.shape[1], target_ids.device)
-        states = self.embed_target(target_ids)
-        for layer in self.decoder_layers:
-            states, _ = layer(states, layer.cross_attention.project(memory.states), source_mask, target_mask)
-        decoded: Tensor = self.decoder_norm(states)
-        return decoded
+        return self._decode(target_ids, memory, ())[0]
 
     def decode_aligned(self, target_ids: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Returns the states of `decode`, and the cross-attention weights of the guided head, float [B, T, S].
 
         The guided head is the first one of the last layer, as in Marian (Junczys-Dowmunt et al. 2018).
         """
+        decoded, weights = self._decode(target_ids, memory, self.decoder_layers[-1:])
+        return decoded, weights[0][:, GUIDED_HEAD]
+
+    def _decode(
+        self, target_ids: Tensor, memory: Memory, weighted: Sequence[DecoderLayer]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Returns the states of `decode`, and the cross-attention weights of some layers, each float [B, H, T, S]."""
         source_mask = padding_mask(memory.valid)
         target_mask = causal_mask(target_ids.shape[1], target_ids.device)
-        states = self.embed_target(target_ids)
-        *earlier, last = self.decoder_layers
-        for layer in earlier:
-            states, _ = layer(states, layer.cross_attention.project(memory.states), source_mask, target_mask)
-        states, _ = last.attend_to_target(states, target_mask)
-        source = last.cross_attention.project(memory.states)
-        weights = last.weights_after_target(states, source, source_mask)[:, GUIDED_HEAD]
-        decoded: Tensor = self.decoder_norm(last.attend_to_source(states, source, source_mask))
+        states = self.embed_target(target_ids, self.target_positions(target_ids.shape[1]))
+        weights = []
+        for layer in self.decoder_layers:
+            source = layer.cross_attention.project(memory.states)
+            states, _ = layer.attend_to_target(states, target_mask)
+            if layer in weighted:
+                weights.append(layer.weights_after_target(states, source, source_mask))
+            states = layer.attend_to_source(states, source, source_mask)
+        decoded: Tensor = self.decoder_norm(states)
         return decoded, weights
 
     def project(self, states: Tensor) -> Tensor:
@@ -132,20 +135,22 @@ class Transformer(TranslationModel):
     def start(self, memory: Memory) -> DecoderState:
         """Returns the caches before the first step.
 
-        `self_key_{l}` and `self_value_{l}` of decoder layer l are empty, [B, H, 0, D]. `cross_key_{l}` and
-        `cross_value_{l}`, [B, H, S, D], are complete; no step replaces them, nor `source_valid`, bool [B, S].
+        `self_key_{l}` and `self_value_{l}` of decoder layer l are empty, [B, H, 0, D]; a recurrent layer has
+        `self_state_{l}`, [B, d_model]. `cross_key_{l}` and `cross_value_{l}`, [B, H, S, D], are complete; no step
+        replaces them, nor `source_valid`, bool [B, S]. `target_ids` are the tokens so far, int64 [B, T].
         """
-        state = {"source_valid": memory.valid}
+        state = {"source_valid": memory.valid, "target_ids": memory.valid[:, :0].long()}
         for number, layer in enumerate(self.decoder_layers):
-            state |= _to_state("self", number, layer.self_attention.project(memory.states[:, :0]))
+            state |= _to_state("self", number, layer.start(memory.states))
             state |= _to_state("cross", number, layer.cross_attention.project(memory.states))
         return state
 
     def decode_step(self, token_ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Reads one token per row, int64 [B]; returns the logits of the next one, float [B, V], and the next caches."""
-        following = dict(state)
+        read = state["target_ids"]
+        following = {**state, "target_ids": torch.cat((read, token_ids[:, None]), dim=1)}
         source_mask = padding_mask(state["source_valid"])
-        states = self.embed_target(token_ids[:, None], first=state["self_key_0"].shape[2])  # [B, 1, d_model]
+        states = self.embed_target(token_ids[:, None], self.target_positions(1, first=read.shape[1]))  # [B, 1, d_model]
         for number, layer in enumerate(self.decoder_layers):
             source, past = _from_state("cross", number, state), _from_state("self", number, state)
             states, target = layer(states, source, source_mask, None, past)
@@ -154,24 +159,15 @@ class Transformer(TranslationModel):
 
     def attention_maps(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
         """Returns the cross-attention weights, float [B, L * H, T, S], layer by layer, head by head."""
-        memory = self.encode(source_ids)
-        source_mask = padding_mask(memory.valid)
-        target_mask = causal_mask(target_ids.shape[1], target_ids.device)
-        states = self.embed_target(target_ids)
-        maps = []
-        for layer in self.decoder_layers:
-            source = layer.cross_attention.project(memory.states)
-            maps.append(layer.source_weights(states, source, source_mask, target_mask))
-            states, _ = layer(states, source, source_mask, target_mask)
-        return torch.cat(maps, dim=1)
+        _, weights = self._decode(target_ids, self.encode(source_ids), self.decoder_layers)
+        return torch.cat(weights, dim=1)
 
     def embed_source(self, ids: Tensor) -> Tensor:
         """Maps source ids [B, S] to the encoder's input, [B, S, d_model]."""
         return self._embed(ids, self.source_weight, self.source_positions(ids.shape[1]), self.source_embedding_norm)
 
-    def embed_target(self, ids: Tensor, first: int = 0) -> Tensor:
-        """Maps target ids [B, T], at positions from `first` on, to the decoder's input, [B, T, d_model]."""
-        positions = self.target_positions(ids.shape[1], first)
+    def embed_target(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """Maps target ids [...] and the vectors of their positions, [..., d_model], to the decoder's input."""
         return self._embed(ids, self.target_weight, positions, self.target_embedding_norm)
 
     def _embed(self, ids: Tensor, weight: Tensor, positions: Tensor, norm: nn.Module) -> Tensor:
@@ -189,9 +185,13 @@ class Transformer(TranslationModel):
                 nn.init.normal_(embedding.weight, std=self.config.d_model**-0.5)
 
 
-def _to_state(kind: str, layer: int, cache: KeysValues) -> DecoderState:
-    return {f"{kind}_key_{layer}": cache.keys, f"{kind}_value_{layer}": cache.values}
+def _to_state(kind: str, layer: int, past: Past) -> DecoderState:
+    if isinstance(past, Tensor):
+        return {f"{kind}_state_{layer}": past}
+    return {f"{kind}_key_{layer}": past.keys, f"{kind}_value_{layer}": past.values}
 
 
-def _from_state(kind: str, layer: int, state: DecoderState) -> KeysValues:
+def _from_state(kind: str, layer: int, state: DecoderState) -> Past:
+    if (cell := state.get(f"{kind}_state_{layer}")) is not None:
+        return cell
     return KeysValues(state[f"{kind}_key_{layer}"], state[f"{kind}_value_{layer}"])

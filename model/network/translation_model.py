@@ -19,12 +19,7 @@ DecoderState = dict[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The encoded source.
-
-    Attributes:
-        states: float [B, S, D].
-        valid: bool [B, S], True at tokens and False at padding.
-    """
+    """The encoded source, states float [B, S, D]; `valid`, bool [B, S], is False at padding."""
 
     states: Tensor
     valid: Tensor

@@ -4,19 +4,16 @@ Marian, OpenNMT and fairseq models keep the two apart and often have one Sentenc
 torch.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import sentencepiece
 
 from dragoman.model.tokenizer.tokenizer import WORD_START, Offsets, TokenizerError, offsets_of, open_processor
+from dragoman.model.tokenizer.vocabularies import VocabularyTokenizer
 
 
-class PieceTokenizer:
-    """SentencePiece models and vocabularies of both sides. Thread-safe.
-
-    Pieces are in the order of their ids. `unknown_piece` replaces pieces missing from a vocabulary. `special_pieces`
-    are never produced from text, so that input cannot end a sentence or switch the language; translations omit them.
-    """
+class PieceTokenizer(VocabularyTokenizer):
+    """SentencePiece models and vocabularies of both sides. Thread-safe."""
 
     def __init__(
         self,
@@ -30,36 +27,24 @@ class PieceTokenizer:
     ) -> None:
         self.source_model = source_model
         self.target_model = target_model
-        self.source_pieces = tuple(source_pieces)
-        self.target_pieces = tuple(target_pieces)
-        self.unknown_piece = unknown_piece
-        self.special_pieces = tuple(special_pieces)
         self._source = _processor("source", source_model)
         self._target = _processor("target", target_model)
-        special = frozenset(special_pieces)
-        if unknown_piece in special:
+        if unknown_piece in special_pieces:
             raise TokenizerError(f"unknown_piece: expected a piece that is not special, got {unknown_piece}")
-        self._ids = _text_ids("source", self.source_pieces, special, unknown_piece)
-        self._target_ids = _text_ids("target", self.target_pieces, special, unknown_piece)
-        self._vanishing = frozenset(number for number, piece in enumerate(self.target_pieces) if piece in special)
+        for side, pieces in (("source", source_pieces), ("target", target_pieces)):
+            if unknown_piece not in pieces:
+                raise TokenizerError(
+                    f"the {side} vocabulary has no piece {unknown_piece}, which replaces unknown pieces"
+                )
+        super().__init__(source_pieces, target_pieces, unknown_piece=unknown_piece, special_pieces=special_pieces)
 
-    @property
-    def unk_id(self) -> int:
-        """The id of pieces missing from the source vocabulary."""
-        return self._ids[self.unknown_piece]
+    def source_units(self, text: str) -> list[str]:
+        """Returns the pieces of a source."""
+        return list(self._source.encode(text, out_type=str))
 
-    @property
-    def target_unk_id(self) -> int:
-        """The id of pieces missing from the target vocabulary."""
-        return self._target_ids[self.unknown_piece]
-
-    def encode(self, text: str) -> list[int]:
-        """Returns the ids of one source text, without special tokens; unknown pieces become `unk_id`."""
-        return [self._ids.get(piece, self.unk_id) for piece in self._source.encode(text, out_type=str)]
-
-    def encode_target(self, text: str) -> list[int]:
-        """Returns the ids of one translation, without special tokens; unknown pieces become `target_unk_id`."""
-        return [self._target_ids.get(piece, self.target_unk_id) for piece in self._target.encode(text, out_type=str)]
+    def target_units(self, text: str) -> list[str]:
+        """Returns the pieces of a translation."""
+        return list(self._target.encode(text, out_type=str))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of target ids; special pieces are removed, the unknown one stays visible."""
@@ -90,13 +75,6 @@ class PieceTokenizer:
 def _clean(text: str) -> str:
     # SentencePiece returns a piece that is missing from its model as it is written.
     return text.replace(WORD_START, " ")
-
-
-def _text_ids(side: str, pieces: Sequence[str], special: Collection[str], unknown_piece: str) -> dict[str, int]:
-    """Returns the ids of the pieces that can come from text, including the unknown one."""
-    if unknown_piece not in pieces:
-        raise TokenizerError(f"the {side} vocabulary has no piece {unknown_piece}, which replaces unknown pieces")
-    return {piece: number for number, piece in enumerate(pieces) if piece not in special}
 
 
 def _processor(side: str, model: bytes) -> sentencepiece.SentencePieceProcessor:

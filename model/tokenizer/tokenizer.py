@@ -7,11 +7,14 @@ each, which precedes the source (Johnson et al. 2017, arXiv:1611.04558) and neve
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 import sentencepiece
 
-from dragoman.model.config import Direction
+from dragoman.model.errors import UserError
+
+if TYPE_CHECKING:
+    from dragoman.model.config import Direction
 
 # Start and end of each token in a text, in Unicode code points; normalization may leave a token without characters.
 Offsets = list[tuple[int, int]]
@@ -31,11 +34,17 @@ class TextTokenizer(Protocol):
     def encode(self, text: str) -> list[int]:
         """Returns the ids of one source text, without special tokens."""
 
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each source text, as `encode` does."""
+
     def encode_target(self, text: str) -> list[int]:
         """Returns the ids of a translation or its beginning, without special tokens."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of target ids; special tokens are removed."""
+
+    def decode_all(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Returns the text of each sequence of target ids, as `decode` does."""
 
     def encode_offsets(self, text: str) -> Offsets:
         """Returns where each id of `encode` starts and ends in the text."""
@@ -49,11 +58,14 @@ UNK_ID = 1
 BOS_ID = 2
 EOS_ID = 3
 
+# SentencePiece starts a thread for a list, which a shorter list does not make up for.
+MIN_LIST = 32
+
 # The space before a word, as tokens contain it.
 WORD_START = "\u2581"
 
 
-class TokenizerError(Exception):
+class TokenizerError(UserError):
     """The file is not a SentencePiece model, has other special ids, or lacks a language's token."""
 
 
@@ -68,12 +80,7 @@ def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
 
 
 class ScoredTokens(NamedTuple):
-    """A segmentation of a text.
-
-    Attributes:
-        ids: the tokens.
-        log_probability: of the tokens under the unigram model, in nats.
-    """
+    """A segmentation of a text, and its log-probability under the unigram model, in nats."""
 
     ids: list[int]
     log_probability: float
@@ -118,6 +125,12 @@ class Tokenizer:
         """Returns the ids of one text, without special tokens; unknown characters become UNK_ID."""
         return list(self._processor.encode(text))
 
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each text; other threads run meanwhile."""
+        if len(texts) < MIN_LIST:
+            return [self.encode(text) for text in texts]
+        return list(self._processor.encode(list(texts), num_threads=1))
+
     def encode_target(self, text: str) -> list[int]:
         """Returns the ids of one translation, the same as those of a source."""
         return self.encode(text)
@@ -151,6 +164,12 @@ class Tokenizer:
         """Returns the text of ids; special tokens except UNK_ID are removed."""
         return str(self._processor.decode(list(ids)))
 
+    def decode_all(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Returns the text of each sequence of ids; other threads run meanwhile."""
+        if len(sequences) < MIN_LIST:
+            return [self.decode(ids) for ids in sequences]
+        return list(self._processor.decode([list(ids) for ids in sequences], num_threads=1))
+
     def encode_offsets(self, text: str) -> Offsets:
         """Returns where each id of `encode` starts and ends in the text."""
         return offsets_of(self._processor.encode(text, return_type="offset_mapping"))
@@ -177,10 +196,8 @@ def train_tokenizer(
 
     `kind` is a unigram language model (Kudo 2018, arXiv:1804.10959) or byte-pair encoding (Sennrich et al. 2016,
     arXiv:1508.07909). `vocabulary_size` is an upper bound and includes special tokens. `character_coverage` is the
-    share of characters with a token of their own; the rest become UNK_ID. `target_languages` get a token each.
-
-    Raises:
-        TokenizerError: if SentencePiece finds no vocabulary, as of a size below the number of characters.
+    share of characters with a token of their own; the rest become UNK_ID. `target_languages` get a token each. Raises
+    TokenizerError if SentencePiece finds no vocabulary, as of a size below the number of characters.
     """
     model = _ModelBuffer()
     try:
@@ -206,8 +223,6 @@ def train_tokenizer(
 
 
 class _ModelBuffer:
-    """A file-like object for the trainer's output."""
-
     def __init__(self) -> None:
         self.content = bytearray()
 
@@ -219,19 +234,14 @@ def _language_piece(language: str) -> str:
     return f"<2{language}>"
 
 
-def tagged_languages(directions: Sequence[Direction]) -> tuple[str, ...]:
+def tagged_languages(directions: "Sequence[Direction]") -> tuple[str, ...]:
     """Returns the sorted target languages if there are several, else none: only these need a token."""
     targets = tuple(sorted({direction.target for direction in directions}))
     return targets if len(targets) > 1 else ()
 
 
-def source_prefix(tokenizer: Tokenizer, directions: Sequence[Direction], direction: Direction) -> tuple[int, ...]:
-    """Returns the ids that precede every source of a direction; `directions` are all directions of the model.
-
-    Raises:
-        TokenizerError: if the tokenizer lacks the token.
-        ValueError: if the model does not translate in this direction.
-    """
+def source_prefix(tokenizer: Tokenizer, directions: "Sequence[Direction]", direction: "Direction") -> tuple[int, ...]:
+    """Returns the ids before every source of a direction; raises TokenizerError or ValueError if there are none."""
     if direction not in directions:
         raise ValueError(f"does not translate {direction}, expected one of {', '.join(map(str, directions))}")
     if direction.target not in tagged_languages(directions):

@@ -10,6 +10,7 @@ from typing import Any
 
 from dragoman.model.tokenizer.bpe import Merges
 from dragoman.model.tokenizer.tokenizer import Offsets, TokenizerError
+from dragoman.model.tokenizer.vocabularies import VocabularyTokenizer
 
 JOINT = "@@"
 # What SentencePiece writes for an unknown piece.
@@ -29,12 +30,8 @@ ESCAPED = {
 }
 
 
-class WordTokenizer:
-    """The rules of two languages, merges, and the vocabularies of both sides. Thread-safe.
-
-    Pieces are in the order of their ids. `unknown_piece` replaces pieces missing from a vocabulary. `special_pieces`
-    are never produced from text; translations omit them.
-    """
+class WordTokenizer(VocabularyTokenizer):
+    """The rules of two languages, merges, and the vocabularies of both sides. Thread-safe."""
 
     def __init__(
         self,
@@ -49,43 +46,19 @@ class WordTokenizer:
         """Raises TokenizerError if the merges are damaged, or the library is not installed."""
         self.merges = merges
         self.languages = languages
-        self.source_pieces = tuple(source_pieces)
-        self.target_pieces = tuple(target_pieces)
-        self.unknown_piece = unknown_piece
-        self.special_pieces = tuple(special_pieces)
         self._split = Merges(merges).split
         self._moses = _Moses(*languages)
-        special = frozenset(special_pieces)
-        for pieces in (self.source_pieces, self.target_pieces):
-            if unknown_piece not in pieces or unknown_piece in special:
+        for pieces in (source_pieces, target_pieces):
+            if unknown_piece not in pieces or unknown_piece in special_pieces:
                 raise TokenizerError(f"unknown_piece: expected a piece of both vocabularies, got {unknown_piece}")
-        self._ids, self._target_ids = (
-            {piece: number for number, piece in enumerate(pieces) if piece not in special}
-            for pieces in (self.source_pieces, self.target_pieces)
-        )
-        self._special = special
-
-    @property
-    def unk_id(self) -> int:
-        """The id of pieces missing from the source vocabulary."""
-        return self._ids[self.unknown_piece]
-
-    @property
-    def target_unk_id(self) -> int:
-        """The id of pieces missing from the target vocabulary."""
-        return self._target_ids[self.unknown_piece]
-
-    def encode(self, text: str) -> list[int]:
-        """Returns the ids of one source text, without special tokens; unknown pieces become `unk_id`."""
-        return [self._ids.get(piece, self.unk_id) for piece in self.units(text)]
-
-    def encode_target(self, text: str) -> list[int]:
-        """Returns the ids of one translation, without special tokens; unknown pieces become `target_unk_id`."""
-        return [self._target_ids.get(piece, self.target_unk_id) for piece in self.units(text)]
+        super().__init__(source_pieces, target_pieces, unknown_piece=unknown_piece, special_pieces=special_pieces)
 
     def units(self, text: str) -> list[str]:
         """Returns the units of a text as written in a vocabulary."""
         return [unit for word in self._moses.words(text) for unit in self._units(word)]
+
+    source_units = units
+    target_units = units
 
     def _units(self, word: str) -> list[str]:
         *parts, last = self._split(word)
@@ -93,7 +66,7 @@ class WordTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of target ids; special pieces are removed, the unknown one stays visible."""
-        pieces = [self._shown(number) for number in ids if self.target_pieces[number] not in self._special]
+        pieces = [self._shown(number) for number in ids if number not in self._vanishing]
         return self._moses.text(" ".join(pieces).replace(f"{JOINT} ", "").split(" ")) if pieces else ""
 
     def _shown(self, number: int) -> str:
@@ -108,7 +81,7 @@ class WordTokenizer:
         """Returns where each target id starts and ends in the text of `decode`."""
         words: list[list[str]] = [[]]
         for number in ids:
-            special = self.target_pieces[number] in self._special
+            special = number in self._vanishing
             words[-1].append("" if special else self._shown(number))
             if not special and not words[-1][-1].endswith(JOINT):
                 words.append([])
@@ -145,8 +118,6 @@ def _unescaped(word: str) -> str:
 
 
 class _Moses:
-    """The rules of two languages."""
-
     def __init__(self, source: str, target: str) -> None:
         try:
             from sacremoses.normalize import MosesPunctNormalizer  # noqa: PLC0415 - only this tokenizer needs it

@@ -1,11 +1,9 @@
-"""Plots the TensorBoard logs of a run: loss, learning rate, validation measures and speed."""
+"""Reads and plots the TensorBoard logs of a run: loss, learning rate, validation measures and speed."""
 
 from pathlib import Path
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-
-from dragoman.model.training.logs import read_measures
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 # Title and measures of each plot.
 PLOTS = (
@@ -16,26 +14,27 @@ PLOTS = (
 )
 
 
-def plot_curves(logs: Path, out: Path) -> None:
-    """Draws every measure in the logs.
+def read_measures(logs: Path) -> dict[str, dict[int, float]]:
+    """Returns the logged values by measure and step, in order; of a step that is logged again, the later one."""
+    events = EventAccumulator(str(logs), size_guidance={"scalars": 0})
+    events.Reload()
+    return {
+        name: dict(sorted({event.step: event.value for event in events.Scalars(name)}.items()))
+        for name in events.Tags()["scalars"]
+    }
 
-    Args:
-        logs: folder of TensorBoard event files.
-        out: the picture to write; its suffix selects the format.
-    """
+
+def plot_curves(logs: Path, out: Path) -> None:
+    """Draws every measure in a folder of TensorBoard event files; the suffix of `out` selects the format."""
     measures = read_measures(logs)
     plots = [(title, [name for name in names if name in measures]) for title, names in PLOTS]
     plots = [(title, names) for title, names in plots if names]
     figure = Figure(figsize=(8, 2.6 * len(plots)), layout="constrained")
     for (title, names), axes in zip(plots, figure.subplots(len(plots), squeeze=False)[:, 0], strict=True):
         for name in names:
-            _draw(axes, name, measures[name])
+            axes.plot(list(measures[name]), list(measures[name].values()), label=name.replace("_", " "))
         axes.set_title(title)
         axes.grid(alpha=0.3)
         axes.legend()
     figure.supxlabel("steps")
     figure.savefig(out)
-
-
-def _draw(axes: Axes, name: str, points: dict[int, float]) -> None:
-    axes.plot(list(points), list(points.values()), label=name.replace("_", " "))

@@ -18,11 +18,7 @@ TOKEN_PARAMETERS = ("embedding.weight", "target_embedding.weight", "output.weigh
 
 
 def continued(initial: TrainedModel, config: RunConfig) -> RunConfig:
-    """Returns the configuration of a training that starts with a model: it keeps the model's directions.
-
-    Raises:
-        ValueError: if the shape differs from the model's, or the model lacks a direction; the message has the option.
-    """
+    """Returns the configuration of a further training; raises ValueError with the option that the model lacks."""
     for direction in config.directions:
         if direction not in initial.config.directions:
             known = ", ".join(map(str, initial.config.directions))

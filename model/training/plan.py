@@ -31,12 +31,12 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from dragoman.model.config import Direction, RunConfig, Section, Seed, read_yaml, recipe_path
 from dragoman.model.data.cleaning import read_training_data
 from dragoman.model.data.corpus import CorpusError, Specifications
-from dragoman.model.errors import RunError, describe_os_error, first_problem, reason_of
+from dragoman.model.errors import describe_os_error, first_problem, reason_of
 from dragoman.model.run import RunFolder, write_whole
 from dragoman.model.text_table import format_table
+from dragoman.model.training.curves import read_measures
 from dragoman.model.training.initial import differing_options
 from dragoman.model.training.inputs import Inputs
-from dragoman.model.training.logs import read_measures
 from dragoman.model.training.train import TrainCommand
 from dragoman.model.training.trainer import MONITORS
 
@@ -114,7 +114,9 @@ class PlanCommand(BaseSettings):
         if not self.table:
             self._check_data(plan)
         failed = (
-            [] if self.table else [f"{self._folder(*run).path}" for run in _order(plan) if not self._train(plan, *run)]
+            []
+            if self.table
+            else [f"{folder_of(self.out, *run).path}" for run in _order(plan) if not self._train(plan, *run)]
         )
         print(format_results(plan, self.out))
         if failed:
@@ -123,25 +125,17 @@ class PlanCommand(BaseSettings):
     def _read(self) -> RunPlan:
         try:
             return RunPlan.model_validate(read_yaml(self.plan))
-        except OSError as error:
-            raise SystemExit(f"dragoman plan: {self.plan}: {error.strerror}, expected a plan") from error
         except ValidationError as error:
             raise SystemExit(f"dragoman plan: {self.plan}: {first_problem(error)}") from error
         except ValueError as error:
             raise SystemExit(f"dragoman plan: {self.plan}: {error}") from error
 
-    def _folder(self, name: str, seed: int) -> RunFolder:
-        return folder_of(self.out, name, seed)
-
     def _check_options(self, plan: RunPlan, name: str, seed: int) -> None:
         """Raises SystemExit if a run exists with other options than those of the plan."""
-        run = self._folder(name, seed)
+        run = folder_of(self.out, name, seed)
         if not run.config.exists():
             return
-        try:
-            earlier = RunConfig.load(run.config)
-        except RunError as error:
-            raise SystemExit(f"dragoman plan: {error}") from error
+        earlier = RunConfig.load(run.config)
         command = self._command(plan, name, seed)
         difference = next(differing_options(earlier, command.configuration(earlier.directions), SECTIONS), None)
         if difference is not None:
@@ -155,19 +149,16 @@ class PlanCommand(BaseSettings):
         """Raises SystemExit if a finished run has other data; `dragoman train` checks the others."""
         read_inputs = cache(lambda *arguments: Inputs.of(read_training_data(*arguments)))
         for name, seed in _order(plan):
-            run = self._folder(name, seed)
+            run = folder_of(self.out, name, seed)
             if not run.done.exists() or not run.inputs.exists():
                 continue
             command = self._command(plan, name, seed)
             try:
                 inputs = read_inputs(command.data, command.validation, command.multi30k_folder, command.cleaning)
-                first = Inputs.load(run.inputs)
             except CorpusError as error:
                 raise SystemExit(f"dragoman plan: {run.path}: data: {error}") from error
-            except RunError as error:
-                raise SystemExit(f"dragoman plan: {error}") from error
             # The environment gives only the data: an initial model in it is not part of the plan.
-            differing = [option for option in first.differing(inputs) if option != "initial"]
+            differing = [option for option in Inputs.load(run.inputs).differing(inputs) if option != "initial"]
             if differing:
                 raise SystemExit(
                     f"dragoman plan: {run.path}: {', '.join(differing)}: expected the same content as in this run, got"
@@ -183,14 +174,14 @@ class PlanCommand(BaseSettings):
             return TrainCommand(
                 data=plan.data_of(name),
                 validation=plan.validation,
-                out=self._folder(name, seed).path,
+                out=folder_of(self.out, name, seed).path,
                 recipe=str(recipe),
                 **options,
             )
 
     def _train(self, plan: RunPlan, name: str, seed: int) -> bool:
         """Trains one run in a process of its own, which frees its memory; returns whether the run is complete."""
-        run = self._folder(name, seed)
+        run = folder_of(self.out, name, seed)
         if run.done.exists():
             return True
         recipe = self.out / name / "recipe.yaml"

@@ -108,7 +108,7 @@ class TrainCommand(BaseSettings):
             try:
                 initial, samples = self.read_initial(self.initial)
                 config = continued(initial, config)
-            except (CorpusError, RunError, TokenizerError, ValueError) as error:
+            except ValueError as error:
                 raise SystemExit(f"dragoman train: {error}") from error
         folder = RunFolder(self.out)
         try:
@@ -144,15 +144,10 @@ def train(
     *,
     samples: Sequence[Sample] = (),
 ) -> None:
-    """Trains until the last step, from the last checkpoint if there is one.
+    """Trains until the last step, from the last checkpoint if there is one; raises SystemExit if it ends early.
 
-    Args:
-        data: training and validation pairs.
-        initial: has the first parameters of a new run; None: they are drawn.
-        samples: of the initial model, for its directions that the data lacks.
-
-    Raises:
-        SystemExit: if training ends early; the message has the reason.
+    `initial` has the first parameters of a new run (None: they are drawn), and `samples` for its directions that the
+    data lacks.
     """
     hardware = hardware or HardwareConfig()
     _check(config, data, hardware)

@@ -29,7 +29,7 @@ from dragoman.model.data.batches import Batch
 from dragoman.model.data.segmentation import Segmentation
 from dragoman.model.run import RunFolder, whole
 from dragoman.model.scoring import score
-from dragoman.model.search import generate_greedy
+from dragoman.model.search import translate_all
 from dragoman.model.tokenizer.tokenizer import EOS_ID
 
 REFRESH_STEPS = 10
@@ -142,13 +142,8 @@ class ValidationTranslation(Callback):
 
     def on_validation_epoch_end(self, _trainer: Any, pl_module: Any) -> None:
         """Translates and logs."""
-        order = sorted(range(len(self._sources)), key=lambda index: len(self._sources[index]))
-        translations = [""] * len(order)
-        for start in range(0, len(order), BATCH_SENTENCES):
-            indices = order[start : start + BATCH_SENTENCES]
-            generated = generate_greedy(pl_module.model, [self._sources[index] for index in indices])
-            for index, answer in zip(indices, generated, strict=True):
-                translations[index] = self._tokenizer.decode(answer.target_ids)
+        generated = translate_all(pl_module.model, self._sources, BATCH_SENTENCES)
+        translations = [self._tokenizer.decode(item.target_ids) for item in generated]
         quality = score(translations, self._references, self._languages)
         pl_module.log_dict({"validation_bleu": quality.bleu, "validation_chrf": quality.chrf}, prog_bar=True)
 

@@ -12,10 +12,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from dragoman.model.errors import first_problem
+from dragoman.model.errors import UserError, first_problem
 from dragoman.serve.bundle.directions import check_golden
 from dragoman.serve.bundle.files import one_line, read_file, read_json, sha256_of
 from dragoman.serve.bundle.manifest import GoldenSentence, Manifest
+from dragoman.serve.bundle.shortlist import Shortlist, ShortlistError, read_shortlist
 
 MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.onnx"
@@ -26,6 +27,8 @@ TOPK_FILE = "topk.onnx"
 WEIGHTS_FILE = "weights.bin"
 GOLDEN_FILE = "golden.json"
 CHOOSE_FILE = "choose.onnx"
+# Likely target tokens for each source token, in Marian's format, of a model that has them.
+SHORTLIST_FILE = "shortlist.bin"
 GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, LOG_PROBABILITIES_FILE, TOPK_FILE)
 NATIVE_GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, CHOOSE_FILE)
 # Values of fields that only earlier versions wrote.
@@ -34,7 +37,7 @@ EARLIER: dict[str, Collection[object]] = {"format_version": range(1, 6), "varian
 MAX_MANIFEST_BYTES = 8 << 20
 
 
-class BundleError(Exception):
+class BundleError(UserError):
     """The folder is not a valid bundle; the message is one line that names the file and the problem."""
 
     def __init__(self, message: str) -> None:
@@ -43,10 +46,7 @@ class BundleError(Exception):
 
 @contextmanager
 def damage_explained(path: Path, *known: type[Exception]) -> Iterator[None]:
-    """Raises a BundleError in place of any other error but the known ones, while the block uses the files of a bundle.
-
-    Libraries raise errors of any type for damaged files.
-    """
+    """Raises a BundleError in place of any but the known errors: libraries raise any type for damaged files."""
     try:
         yield
     except Exception as error:
@@ -78,10 +78,26 @@ class Bundle:
         expected_files = [*graphs, WEIGHTS_FILE, *manifest.tokenizer.files, GOLDEN_FILE]
         if manifest.alignment_heads and manifest.cache is None:
             expected_files.append(ALIGNED_DECODER_FILE)
+        if manifest.shortlist is not None:
+            expected_files.append(SHORTLIST_FILE)
         for name in expected_files:
             if name not in manifest.files:
                 raise BundleError(f"{folder / MANIFEST_FILE}: files: {name} is not listed, expected its sha256")
-        return cls(folder, manifest, _read_golden(folder / GOLDEN_FILE, manifest))
+        bundle = cls(folder, manifest, _read_golden(folder / GOLDEN_FILE, manifest))
+        bundle.shortlist()
+        return bundle
+
+    def shortlist(self) -> Shortlist | None:
+        """Maps the candidates of translations into memory; None: there are none. Raises BundleError if damaged."""
+        if self.manifest.shortlist is None:
+            return None
+        path, tokens = self.folder / SHORTLIST_FILE, self.manifest.vocabulary_size
+        try:
+            return read_shortlist(path, tokens, tokens)
+        except OSError as error:
+            raise BundleError(f"{path}: {error.strerror}") from error
+        except ShortlistError as error:
+            raise BundleError(str(error)) from error
 
     @property
     def encoder_path(self) -> Path:
@@ -126,7 +142,12 @@ def file_hashes(folder: Path) -> Mapping[str, str]:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Writes the manifest last, which completes a bundle: `Bundle.open` accepts the folder from then on."""
-    (folder / MANIFEST_FILE).write_text(manifest.model_dump_json(indent=1) + "\n")
+    (folder / MANIFEST_FILE).write_bytes(manifest_bytes(manifest))
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Returns the content of the file of a manifest."""
+    return f"{manifest.model_dump_json(indent=1)}\n".encode()
 
 
 def _read_manifest(path: Path) -> Manifest:

@@ -52,12 +52,7 @@ class ListedDirections:
         self._by_codes: dict[tuple[str, str], BundleDirection] = {}
         for direction in directions:
             self._by_codes.setdefault((language_code(direction.source), language_code(direction.target)), direction)
-        self._codes = {code.lower(): code for pair in self._by_codes for code in pair}
-
-    @property
-    def codes(self) -> Mapping[str, str]:
-        """The codes of all sources and targets, by the same in lower case."""
-        return self._codes
+        self.codes: Mapping[str, str] = {code.lower(): code for pair in self._by_codes for code in pair}
 
     def __iter__(self) -> Iterator[BundleDirection]:
         return iter(self._listed)
@@ -99,12 +94,7 @@ class AllPairs:
     def __init__(self, multilingual: Multilingual) -> None:
         self._multilingual = multilingual
         self._by_code = {language_code(language.language): language for language in multilingual.languages}
-        self._codes = {code.lower(): code for code in self._by_code}
-
-    @property
-    def codes(self) -> Mapping[str, str]:
-        """The codes of all sources and targets, by the same in lower case."""
-        return self._codes
+        self.codes: Mapping[str, str] = {code.lower(): code for code in self._by_code}
 
     def __iter__(self) -> Iterator[BundleDirection]:
         return (self._pair(*codes) for codes in permutations(self._by_code, 2))
@@ -176,13 +166,9 @@ def start_tokens(owner: HasDirections) -> int:
 
 
 def check_golden(manifest: Manifest, golden: Iterable[GoldenSentence]) -> None:
-    """Checks golden sentences against the directions of a bundle.
-
-    Raises:
-        ValueError: with the number and the languages of the first wrong sentence.
-    """
+    """Checks golden sentences against the directions; raises ValueError with the number of the first wrong one."""
     directions = directions_of(manifest)
     for number, sentence in enumerate(golden):
-        if directions.find(sentence.source_language, sentence.target_language) is None:
+        if directions.find(*sentence.languages) is None:
             languages = f"{sentence.source_language}-{sentence.target_language}"
             raise ValueError(f"{number}: {languages}: expected one of {directions}")

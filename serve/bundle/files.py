@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import stat
+from collections.abc import Iterable
 from io import BufferedReader
 from pathlib import Path
 
@@ -21,11 +22,7 @@ def one_line(text: str) -> str:
 
 
 def open_file(path: Path) -> BufferedReader:
-    """Opens a regular file for reading; never waits, as the opening of a FIFO does.
-
-    Raises:
-        OSError: if there is no such file, or it is not a regular one.
-    """
+    """Opens a regular file for reading, and waits for no FIFO; raises OSError if there is none."""
     try:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     except PermissionError as error:  # frequent with mounted volumes
@@ -47,12 +44,7 @@ def read_file(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def read_json(path: Path, max_bytes: int = MAX_BYTES) -> object:
-    """Returns the content of a JSON file; the parser limits the depth to 200 and the digits of a number.
-
-    Raises:
-        OSError: as `read_file`.
-        ValueError: if the content is not JSON.
-    """
+    """Returns JSON of limited depth and digits; raises OSError as `read_file`, ValueError if it is malformed."""
     return from_json(read_file(path, max_bytes))
 
 
@@ -60,3 +52,13 @@ def sha256_of(path: Path) -> str:
     """Returns the sha256 of a regular file; raises OSError as `open_file`."""
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# Device, inode, size and time of change of each file.
+FileStamp = tuple[tuple[int, int, int, int], ...]
+
+
+def stamp_of(paths: Iterable[Path]) -> FileStamp:
+    """Returns what changes if one of the files is replaced or written; raises OSError if one does not exist."""
+    found = [path.stat() for path in paths]
+    return tuple((item.st_dev, item.st_ino, item.st_size, item.st_mtime_ns) for item in found)

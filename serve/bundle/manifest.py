@@ -6,7 +6,7 @@ known models: a hostile manifest must not take the memory or the time of a serve
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Literal, Self, TypeGuard
+from typing import Annotated, Literal, NamedTuple, Self, TypeGuard
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, field_validator, model_validator
 
@@ -26,6 +26,7 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 MAX_TOKENS = 1 << 16
 MAX_VOCABULARY = 1 << 20
+MAX_BEAM_SIZE = 1000
 Tokens = Annotated[int, Field(gt=0, le=MAX_TOKENS)]
 TokenId = Annotated[int, Field(ge=0, lt=MAX_VOCABULARY)]
 TokenIds = Annotated[tuple[TokenId, ...], Field(max_length=MAX_TOKENS)]
@@ -67,6 +68,8 @@ STEP_INPUTS = (
     "best_count",
     "aligned",
 )
+# Further inputs of the decoder of a model with a shortlist: the ids of all lists, and where each row's begins and ends.
+CANDIDATE_INPUTS = ("candidate_ids", "candidate_ranges")
 CHOICE = ("log_sums", "best_scores", "best_ids")
 STEP_OUTPUTS = (LOGITS, *CHOICE, ALIGNMENTS)
 CHOOSE_INPUTS = (LOGITS, "best_count")
@@ -166,6 +169,13 @@ class StateSpec(Record):
 CACHE_BLOCK_TOKENS = 16
 
 
+class CacheTensor(NamedTuple):
+    """A tensor of a cache: its elements, and the shape of a slot."""
+
+    element: Element
+    shape: tuple[int, ...]
+
+
 class CacheSpec(Record):
     """The KV caches of native graphs: one for sources, written by the encoder, and one for targets.
 
@@ -175,22 +185,30 @@ class CacheSpec(Record):
     Attributes:
         element: floats, or 8-bit integers; a second tensor, `source_scales`, has their scales, float32 [slots, layers,
             blocks, 2, heads, 16].
+        recurrent: the decoder has recurrent units. Their states take the place of the target cache, float32 [slots,
+            layers, 1, heads * head_size].
     """
 
     layers: int = Field(gt=0, le=1000)
     heads: int = Field(gt=0, le=1000)
     head_size: int = Field(gt=0, le=1 << 16, multiple_of=4)
     element: Element
+    recurrent: bool = False
 
-    def shapes(self, length: Length, tokens: int) -> dict[str, tuple[int, ...]]:
-        """Returns the shape of a slot by the name of the tensor, with room for a length of at most `tokens`."""
+    def tensors(self, length: Length, tokens: int) -> dict[str, CacheTensor]:
+        """Returns the tensors of a cache by name, with room for a length of at most `tokens`."""
+        name = f"{length}_cache"
+        if self.recurrent and length == "target":
+            return {name: CacheTensor("float", (self.layers, 1, self.heads * self.head_size))}
         blocks = (self.layers, -(-tokens // CACHE_BLOCK_TOKENS), 2, self.heads)
-        shapes: dict[str, tuple[int, ...]] = {f"{length}_cache": (*blocks, CACHE_BLOCK_TOKENS * self.head_size)}
-        return shapes if self.element == "float" else shapes | {f"{length}_scales": (*blocks, CACHE_BLOCK_TOKENS)}
+        tensors = {name: CacheTensor(self.element, (*blocks, CACHE_BLOCK_TOKENS * self.head_size))}
+        if self.element == "int8":
+            tensors[f"{length}_scales"] = CacheTensor("float", (*blocks, CACHE_BLOCK_TOKENS))
+        return tensors
 
     def names(self, length: Length) -> tuple[str, ...]:
         """Returns the names of the inputs that hold the cache of a length."""
-        return tuple(self.shapes(length, 1))
+        return tuple(self.tensors(length, 1))
 
 
 def present(name: str) -> str:
@@ -222,6 +240,11 @@ class GoldenSentence(Record):
     source_ids: TokenIds
     target_ids: TokenIds
     target: Text
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target language."""
+        return self.source_language, self.target_language
 
 
 class GraphSignature(Record):
@@ -281,6 +304,30 @@ class Confidence(Record):
         return self.mean - LOW_DEVIATIONS * self.deviation
 
 
+class ShortlistSpec(Record):
+    """The shortlist of a model, and what a measurement on held-out text found.
+
+    Attributes:
+        frequent, best: as of `dragoman.serve.bundle.shortlist.Shortlist`.
+        default: whether requests use it that do not choose.
+        sentences: measured ones; 0: not measured, and what follows is 0.
+        recall: share of the tokens of translations without the shortlist that it has.
+        candidates: mean number of candidates of a sentence.
+        bleu, chrf: score with the shortlist minus that without it.
+        equal: share of sentences with the same translation.
+    """
+
+    frequent: int = Field(ge=0, le=MAX_VOCABULARY)
+    best: int = Field(ge=0, le=MAX_VOCABULARY)
+    default: bool = False
+    sentences: int = Field(0, ge=0, le=1 << 31)
+    recall: float = Field(0.0, ge=0, le=1)
+    candidates: float = Field(0.0, ge=0, le=MAX_VOCABULARY)
+    bleu: float = Field(0.0, ge=-100, le=100)
+    chrf: float = Field(0.0, ge=-100, le=100)
+    equal: float = Field(0.0, ge=0, le=1)
+
+
 class Manifest(Record):
     """The content of `manifest.json`. Lengths are in tokens; `max_target_tokens` does not count the end token.
 
@@ -290,6 +337,8 @@ class Manifest(Record):
         directions: one or more; none if the model is multilingual.
         multilingual: languages instead of directions.
         confidence: of usual translations; None: unknown.
+        beam_size: of requests that choose neither a beam nor sampling; 1: greedy search.
+        shortlist: None: the bundle has none.
         source_suffix: tokens after every source, usually the end token.
         bos_id: first token of every translation.
         cache: KV caches of native graphs; None for graphs with states.
@@ -309,6 +358,8 @@ class Manifest(Record):
     directions: tuple[BundleDirection, ...] = Field(max_length=10_000)
     multilingual: Multilingual | None = None
     confidence: Confidence | None = None
+    beam_size: int = Field(1, ge=1, le=MAX_BEAM_SIZE)
+    shortlist: ShortlistSpec | None = None
     source_suffix: TokenIds
     tokenizer: TokenizerSpec
     cache: CacheSpec | None = None
@@ -381,11 +432,7 @@ class Manifest(Record):
             raise ValueError(f"{field}: expected ids below {self.vocabulary_size}, got {ids}")
 
     def check_golden(self, golden: Iterable[GoldenSentence]) -> None:
-        """Checks golden sentences against limits and vocabulary.
-
-        Raises:
-            ValueError: with the number and the field of the first wrong sentence.
-        """
+        """Checks golden sentences against limits and vocabulary; raises ValueError naming the first wrong field."""
         for number, sentence in enumerate(golden):
             for field, ids, least, most in (
                 ("source_ids", sentence.source_ids, 1, self.max_source_tokens),
@@ -410,7 +457,8 @@ class Manifest(Record):
         source, target = cache.names("source"), cache.names("target")
         yield "encoder.inputs", self.encoder.inputs, (*ENCODE_INPUTS, *source)
         yield "encoder.outputs", self.encoder.outputs, tuple(map(present, source))
-        yield "decoder.inputs", self.decoder.inputs, (*STEP_INPUTS, *target, *source)
+        candidates = CANDIDATE_INPUTS if self.shortlist else ()
+        yield "decoder.inputs", self.decoder.inputs, (*STEP_INPUTS, *candidates, *target, *source)
         yield "decoder.outputs", self.decoder.outputs, (*STEP_OUTPUTS, *map(present, target))
 
     def _signatures(self) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:

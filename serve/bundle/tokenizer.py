@@ -19,12 +19,7 @@ _PIECES = TypeAdapter(tuple[str, ...])
 
 
 def load_tokenizer(bundle: Bundle) -> TextTokenizer:
-    """Returns the tokenizer of a bundle.
-
-    Raises:
-        TokenizerError: if a file does not match the manifest.
-        OSError: if a file cannot be read.
-    """
+    """Returns the tokenizer of a bundle; raises TokenizerError or OSError if a file is wrong or unreadable."""
     tokenizer = _read_tokenizer(bundle)
     size = bundle.manifest.vocabulary_size
     most = max(len(tokenizer.source_pieces), len(tokenizer.target_pieces))

@@ -7,10 +7,10 @@ import json
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import grpc
-import grpc.aio
+if TYPE_CHECKING:
+    import grpc.aio
 
 SERVICE = "dragoman.v1.TranslationService"
 
@@ -90,8 +90,10 @@ class ClientSettings:
         return self.tls or any((self.ca_file, self.certificate_file, self.key_file))
 
     @property
-    def credentials(self) -> grpc.ChannelCredentials | None:
+    def credentials(self) -> "grpc.ChannelCredentials | None":
         """The gRPC credentials; None: no TLS. Raises OSError if a file cannot be read."""
+        import grpc  # noqa: PLC0415 - settings need no gRPC
+
         if not self.encrypted:
             return None
         files = (self.ca_file, self.key_file, self.certificate_file)
@@ -127,24 +129,27 @@ class ClientSettings:
 DEFAULTS = ClientSettings()
 
 
-def open_channel(target: str, settings: ClientSettings, options: Options | None = None) -> grpc.Channel:
+def open_channel(target: str, settings: ClientSettings, options: Options | None = None) -> "grpc.Channel":
     """Returns a channel for blocking calls.
 
     Args:
         target: host and port, or a name with several addresses.
         options: gRPC channel options that replace those of the settings.
 
-    Raises:
-        OSError: if a file of the settings cannot be read.
+    Raises OSError if a file of the settings cannot be read.
     """
+    import grpc  # noqa: PLC0415
+
     credentials, options = settings.credentials, settings.options if options is None else options
     if credentials is None:
         return grpc.insecure_channel(target, options)
     return grpc.secure_channel(target, credentials, options)
 
 
-def open_async_channel(target: str, settings: ClientSettings, options: Options | None = None) -> grpc.aio.Channel:
+def open_async_channel(target: str, settings: ClientSettings, options: Options | None = None) -> "grpc.aio.Channel":
     """Returns a channel for the running event loop. Arguments and errors are those of `open_channel`."""
+    import grpc.aio  # noqa: PLC0415
+
     credentials, options = settings.credentials, settings.options if options is None else options
     if credentials is None:
         return grpc.aio.insecure_channel(target, options)

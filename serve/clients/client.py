@@ -45,8 +45,7 @@ class TranslationClient:
     def open(cls, target: str, settings: ClientSettings = DEFAULTS) -> Iterator[Self]:
         """Opens a channel to any gRPC target, such as `host:port`, and closes it, which ends all calls.
 
-        Raises:
-            OSError: if a file of the settings cannot be read.
+        Raises OSError if a file of the settings cannot be read.
         """
         with start_blocking_portal(name="translation-client") as portal:
             try:

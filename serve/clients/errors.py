@@ -15,11 +15,9 @@ from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 from grpc_status.rpc_status import from_call
 
+from dragoman.serve.local.errors import TranslationError
+
 Detail = TypeVar("Detail", bound=Message)
-
-
-class NotTranslatedError(Exception):
-    """A text was not translated; the message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class FieldViolation:
     description: str
 
 
-class CallError(NotTranslatedError):
+class CallError(TranslationError):
     """A call failed.
 
     Attributes:
@@ -66,9 +64,13 @@ class BadRequestError(CallError):
 class NoSuchModelError(CallError):
     """The requested model or glossary does not exist."""
 
+    may_be_of_one_text = False
+
 
 class KeyRefusedError(CallError):
     """The server rejects the API key or requires one, or the key may not use the model."""
+
+    may_be_of_one_text = False
 
 
 class OverloadedError(CallError):
@@ -78,9 +80,13 @@ class OverloadedError(CallError):
 class TooLateError(CallError):
     """The deadline passed before the response arrived."""
 
+    may_be_of_one_text = False
+
 
 class UnavailableError(CallError):
     """All retries found the server unreachable, starting or shutting down."""
+
+    may_be_of_one_text = False
 
 
 class ServerFailedError(CallError):

@@ -31,8 +31,9 @@ class Retries(NamedTuple):
     invited: int
 
 
-# A server that shuts down may ask for retries for a minute.
-RETRIES, INVITED_RETRIES, NO_RETRIES = Retries(5, 60), Retries(1, 60), Retries(1, 1)
+# A server that shuts down may ask for retries for a minute. A connection at its maximum age may close during a write,
+# which loses the invitation of the server.
+RETRIES, INVITED_RETRIES, NO_RETRIES = Retries(5, 60), Retries(2, 60), Retries(1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +149,7 @@ class Window:
     def check_answered(self) -> None:
         """Checks that the end of a stream without an error leaves no item unanswered.
 
-        Raises:
-            UnavailableError: if it does.
+        Raises UnavailableError if it does.
         """
         if self._unanswered:
             raise UnavailableError(grpc.StatusCode.UNAVAILABLE, "the stream ended without all responses")
@@ -179,8 +179,7 @@ async def exchange(
 ) -> AsyncGenerator[ManyResult]:
     """Yields the results of a window's items; opens a stream after the other while items are unanswered.
 
-    Raises:
-        CallError: if the last stream fails.
+    Raises CallError if the last stream fails.
     """
     feeding = asyncio.create_task(window.feed())
     try:

@@ -10,45 +10,9 @@ from grpc import StatusCode
 from dragoman.protos import translation_pb2
 from dragoman.serve.clients.errors import TooLateError
 from dragoman.serve.grpc.message_mapper import message_reader
-from dragoman.serve.protect.terms.entry import Entry
+from dragoman.serve.local.options import RequestFields
 from dragoman.serve.translation.detection import DetectResponse
-from dragoman.serve.translation.fields import SearchFields
 from dragoman.serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
-
-
-class Wanted(TypedDict, total=False):
-    """The options of a translation; absent keys have the server's defaults.
-
-    Keys:
-        source_language: ISO 639-1 code, or "auto": detected per text.
-        target_language: ISO 639-1 code.
-        options: search options; absent: greedy search.
-        model: name of the model; absent: the first one with the direction.
-        allow_pivot: translate through a third language if no model has the direction.
-        split_sentences: translate sentence by sentence (the default).
-        format: of the texts: text (the default), html or xml.
-        ignore_tags: names of tags whose content is not translated.
-        splitting_tags, non_splitting_tags: names of tags that end a sentence, or do not.
-        placeholders: kinds of placeholders that translations must have; `all`: every kind.
-        preserve_formatting: letter case, final punctuation, emoji and no-break spaces follow the text.
-        terms: entries whose terms have given translations.
-        glossary: ids of stored glossaries.
-    """
-
-    source_language: str
-    target_language: str
-    options: SearchFields
-    model: str
-    allow_pivot: bool
-    split_sentences: bool
-    format: str
-    ignore_tags: Sequence[str]
-    splitting_tags: Sequence[str]
-    non_splitting_tags: Sequence[str]
-    placeholders: Sequence[str]
-    preserve_formatting: bool
-    terms: Sequence[Entry]
-    glossary: Sequence[str]
 
 
 class HasTimeRemaining(Protocol):
@@ -72,7 +36,7 @@ class Timing(TypedDict, total=False):
     context: HasTimeRemaining
 
 
-class Asking(Wanted, Timing, total=False):
+class Asking(RequestFields, Timing, total=False):
     """The arguments of a call.
 
     Keys:
@@ -108,7 +72,7 @@ def time_left(deadline_seconds: float | None) -> float | None:
 Texts = str | Sequence[str]
 
 
-def request_fields(texts: Texts, asking: Wanted) -> dict[str, Any]:
+def request_fields(texts: Texts, asking: RequestFields) -> dict[str, Any]:
     """Returns the fields of a request, as named by gRPC and REST."""
     fields = {name: value for name, value in asking.items() if name not in Timing.__annotations__}
     if "options" in asking:

@@ -60,8 +60,7 @@ class ConnectionOptions(BaseSettings):
             urls: addresses of the servers; those with a scheme are checked against the TLS options.
             timeout_seconds: timeout of a call, retries included.
 
-        Raises:
-            FileError: if an option is invalid or contradicts another option or an address.
+        Raises FileError if an option is invalid or contradicts another option or an address.
         """
         self._check_key()
         self._check_files()

@@ -15,8 +15,9 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from dragoman.serve.clients.channel import DEFAULTS, ClientSettings
-from dragoman.serve.clients.errors import NotTranslatedError
-from dragoman.serve.clients.messages import Wanted, request_fields
+from dragoman.serve.clients.messages import request_fields
+from dragoman.serve.local.errors import TranslationError
+from dragoman.serve.local.options import RequestFields
 from dragoman.serve.translation.response import TranslationResponse
 
 TRANSLATE_PATH = "/v1/translate"
@@ -47,7 +48,7 @@ class _Job:
 
 
 class DocumentWanted(TypedDict, total=False):
-    """The options of a document; absent keys have the server's defaults. See `Wanted`.
+    """The options of a document; absent keys have the server's defaults. See `RequestFields`.
 
     Keys:
         retranslate: translate texts again that the document has translated.
@@ -79,11 +80,7 @@ class RestClient:
     @classmethod
     @asynccontextmanager
     async def open(cls, host: str, port: int, settings: ClientSettings = DEFAULTS) -> AsyncIterator[Self]:
-        """Opens a connection pool and closes it. Uses timeout, key and TLS of the settings; always retries.
-
-        Raises:
-            OSError: if a file of the settings cannot be used.
-        """
+        """Opens a pool with timeout, key and TLS of the settings; raises OSError if a file cannot be used."""
         async with httpx.AsyncClient(
             base_url=httpx.URL(scheme="https" if settings.encrypted else "http", host=host, port=port),
             headers=settings.metadata,
@@ -94,13 +91,13 @@ class RestClient:
         ) as session:
             yield cls(session, settings.timeout_seconds)
 
-    async def translate(self, text: str, **wanted: Unpack[Wanted]) -> TranslationResponse:
-        """Returns the translation of one text; raises NotTranslatedError if the call fails."""
+    async def translate(self, text: str, **wanted: Unpack[RequestFields]) -> TranslationResponse:
+        """Returns the translation of one text; raises TranslationError if the call fails."""
         response = await self.post(request_fields(text, wanted))
         return _parse(response, _ANSWER)
 
     async def post(self, fields: Mapping[str, Any]) -> httpx.Response:
-        """Sends a translation request and returns the successful response; raises NotTranslatedError if it fails."""
+        """Sends a translation request and returns the successful response; raises TranslationError if it fails."""
         return await self._send("POST", TRANSLATE_PATH, json=fields)
 
     async def translate_document(
@@ -115,7 +112,7 @@ class RestClient:
             report: called with the progress, 0 to 1.
 
         Raises:
-            NotTranslatedError: if a call fails, or the document cannot be translated.
+            TranslationError: if a call fails, or the document cannot be translated.
             OSError: if the file cannot be read.
         """
         content = await asyncio.to_thread(path.read_bytes)
@@ -130,10 +127,10 @@ class RestClient:
                 if report is not None:
                     report(job.progress)
             if job.status == "failed":
-                raise NotTranslatedError(f"{path}: {job.error}")
+                raise TranslationError(f"{path}: {job.error}")
             return (await self._send("GET", f"{own_path}/result")).content
         finally:
-            with suppress(NotTranslatedError):
+            with suppress(TranslationError):
                 await self._send("DELETE", own_path)
 
     async def _send(self, method: str, path: str, **content: Any) -> httpx.Response:
@@ -147,10 +144,10 @@ class RestClient:
                     response = await attempt()
         except (httpx.HTTPError, TimeoutError) as error:
             address = self._session.base_url.netloc.decode()
-            raise NotTranslatedError(f"{address}: {str(error) or type(error).__name__}") from error
+            raise TranslationError(f"{address}: {str(error) or type(error).__name__}") from error
         if not response.is_success:
             problem = _parse(response, _PROBLEM)
-            raise NotTranslatedError(f"{problem.reason}: {problem.detail}")
+            raise TranslationError(f"{problem.reason}: {problem.detail}")
         return response
 
     async def _attempt(self, deadline_seconds: float, method: str, path: str, **content: Any) -> httpx.Response:
@@ -174,4 +171,4 @@ def _parse(response: httpx.Response, kind: TypeAdapter[T]) -> T:
         return kind.validate_json(response.content)
     except ValidationError as error:
         shown = response.text[:_SHOWN_CHARACTERS]
-        raise NotTranslatedError(f"{response.status_code}: unexpected response: {shown}") from error
+        raise TranslationError(f"{response.status_code}: unexpected response: {shown}") from error

@@ -1,171 +1,40 @@
 """`dragoman translate`: translates files, or standard input to standard output line by line or as one document.
 
-The output has one line per input line, in the same order, for comparison with a reference. A bounded window of lines is
-in flight, however long the input. The event loop reads the input: a thread blocked in a read could not be stopped.
+The output has one line per input line, in the same order, for comparison with a reference.
 """
 
 import asyncio
+import gc
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from pydantic import ConfigDict, Field
 from pydantic_settings import CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
-from dragoman.serve.bundle.bundle import BundleError
-from dragoman.serve.clients.aio import AsyncTranslationClient
-from dragoman.serve.clients.errors import NotTranslatedError
-from dragoman.serve.clients.local import LocalTranslator
-from dragoman.serve.clients.messages import Wanted
+from dragoman.serve.clients.lines import Lines, read_lines, read_whole, show_alignments, stream_lines, translate_lines
 from dragoman.serve.clients.options import ConnectionOptions, check_address
-from dragoman.serve.clients.translate_files import (
-    DocumentFileError,
-    output_paths,
-    read_document,
-    read_terms,
-    translate_document,
-)
-from dragoman.serve.documents.document import DocumentRequest, Segment
-from dragoman.serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS, SPLITTING_TAGS
-from dragoman.serve.documents.kept import kept_placeholders
-from dragoman.serve.host.files import FileError
 from dragoman.serve.languages.names import language_tag
-from dragoman.serve.translation.blank import is_blank
+from dragoman.serve.local.options import RequestFields
+from dragoman.serve.protect.terms.entry import Entry
 from dragoman.serve.translation.fields import SearchFields
-from dragoman.serve.translation.response import Translation, TranslationDelta, TranslationResponse
+from dragoman.serve.translation.response import Translation
 
-MAX_LINE_BYTES = 1 << 20
+if TYPE_CHECKING:
+    from dragoman.serve.clients.aio import AsyncTranslationClient
+    from dragoman.serve.documents.document import Segment
+    from dragoman.serve.local.translator import LocalTranslator
+
 # gRPC takes a deadline of years as passed.
 MAX_TIMEOUT_SECONDS = 86_400.0
-_CHUNK_BYTES = 1 << 16
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-class LineError(Exception):
-    """An invalid or untranslated line; the message starts with its number, except for a document."""
-
-    def __init__(self, number: int, problem: str) -> None:
-        super().__init__(f"line {number}: {problem}" if number else problem)
-
-
-class Line(NamedTuple):
-    """A line without its line feed, or a document. A blank one has no text.
-
-    Attributes:
-        number: from 1; 0 for a document.
-        end: what follows its translation.
-    """
-
-    number: int
-    text: str
-    end: str = "\n"
-
-
-async def read_lines(descriptor: int) -> AsyncGenerator[Line]:
-    """Yields the lines of a pipe, terminal or file; the last one may lack its line feed.
-
-    Raises:
-        LineError: if a line is longer than MAX_LINE_BYTES or not UTF-8.
-        OSError: if reading fails.
-    """
-    number = 1
-    rest = b""
-    while chunk := await _read(descriptor):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for content in lines:
-            yield _decode(number, content)
-            number += 1
-        if len(rest) > MAX_LINE_BYTES:
-            raise LineError(number, f"longer than {MAX_LINE_BYTES} bytes")
-    if rest:
-        yield _decode(number, rest)
-
-
-async def read_whole(descriptor: int) -> AsyncGenerator[Line]:
-    """Yields the whole content of a pipe, terminal or file.
-
-    Raises:
-        LineError: if it is longer than MAX_LINE_BYTES or not UTF-8.
-        OSError: if reading fails.
-    """
-    content = b""
-    while chunk := await _read(descriptor):
-        content += chunk
-        if len(content) > MAX_LINE_BYTES:
-            raise LineError(0, f"a document longer than {MAX_LINE_BYTES} bytes")
-    document = _decode(0, content)
-    # Nothing is added to a document; a blank one stays as it is.
-    yield document._replace(end="" if document.text else content.decode())
-
-
-def _decode(number: int, content: bytes) -> Line:
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        byte = content[error.start]
-        raise LineError(number, f"byte 0x{byte:02x} at offset {error.start}, expected UTF-8") from error
-    return Line(number, "" if is_blank(text) else text)
-
-
-async def _read(descriptor: int) -> bytes:
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    try:
-        loop.add_reader(descriptor, readable.set)
-    except PermissionError:
-        # A regular file is always readable, so epoll refuses to watch it.
-        return os.read(descriptor, _CHUNK_BYTES)
-    try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(descriptor)
-    return os.read(descriptor, _CHUNK_BYTES)
-
-
-async def map_in_order(
-    function: Callable[[T], Coroutine[Any, Any, R]], inputs: AsyncIterator[T], in_flight: int
-) -> AsyncGenerator[R]:
-    """Yields `function(input)` in the order of the inputs, with up to `in_flight` started and not yet yielded.
-
-    The first failure of a call or of the inputs is raised after all earlier results. To stop early, close the generator
-    (`contextlib.aclosing`), which cancels running calls.
-    """
-    window = asyncio.Semaphore(in_flight)
-    begun: asyncio.Queue[asyncio.Task[R] | None] = asyncio.Queue()
-    untaken: set[asyncio.Task[Any]] = set()
-
-    async def begin_all() -> None:
-        try:
-            await window.acquire()
-            async for value in inputs:
-                task = asyncio.create_task(function(value))
-                untaken.add(task)
-                begun.put_nowait(task)
-                await window.acquire()
-        finally:
-            begun.put_nowait(None)
-
-    feeder = asyncio.create_task(begin_all())
-    try:
-        while (task := await begun.get()) is not None:
-            result = await task
-            untaken.remove(task)
-            yield result
-            window.release()
-        await feeder
-    finally:
-        for task in (feeder, *untaken):
-            task.cancel()
-        await asyncio.gather(feeder, *untaken, return_exceptions=True)
-
-
+# A server has other clients, whose texts need room in its queue too.
+SERVER_LINES, BUNDLE_LINES = 64, 1024
+GARBAGE_OBJECTS = 100_000
 STANDARD_INPUT = 0
 INTERRUPTED = 130
 
@@ -174,6 +43,10 @@ class SearchFlags(SearchFields):
     """The search options as command-line flags, parsed from strings."""
 
     model_config = ConfigDict(strict=False)
+
+
+class _Wanted(RequestFields, total=False):
+    timeout_seconds: float
 
 
 # Flags without the prefix "options.".
@@ -232,8 +105,14 @@ class TranslateCommand(ConnectionOptions):
     stream: bool = Field(
         False, description="Write each translation as it grows, one line at a time; ignores --in-flight."
     )
-    in_flight: int = Field(64, ge=1, description="Maximum number of concurrent lines.")
-    timeout_seconds: float = Field(60.0, gt=0, le=MAX_TIMEOUT_SECONDS, description="Timeout of one line.")
+    in_flight: int | None = Field(
+        None,
+        ge=1,
+        description=f"Maximum number of concurrent lines; default: {BUNDLE_LINES}, with --server {SERVER_LINES}.",
+    )
+    timeout_seconds: float = Field(
+        60.0, gt=0, le=MAX_TIMEOUT_SECONDS, description="Timeout of a line and of those translated with it."
+    )
 
     def cli_cmd(self) -> None:
         """Translates until the input ends; a closed output or Ctrl-C ends the command without a message."""
@@ -247,15 +126,11 @@ class TranslateCommand(ConnectionOptions):
             raise SystemExit("dragoman translate: --out, --target-language: expected one of them with files")
         try:
             asyncio.run(self._translate_files() if self.files else self._translate())
-        except (LineError, DocumentFileError) as error:
-            raise SystemExit(f"dragoman translate: {error}") from error
         except BrokenPipeError:
             _abandon_output()
         except KeyboardInterrupt:
             _abandon_output()
             raise SystemExit(INTERRUPTED) from None
-        except (BundleError, FileError) as error:
-            raise SystemExit(f"dragoman translate: {error}") from error
 
     async def _translate(self) -> None:
         async with self._open_translator(markup=self.format != "text") as translator:
@@ -267,9 +142,15 @@ class TranslateCommand(ConnectionOptions):
                         # `print` would be wrong: the output is UTF-8 in any locale and is flushed at once.
                         sys.stdout.buffer.write(piece.encode())
                         sys.stdout.buffer.flush()
-                        bar.update(piece.endswith("\n"))
+                        bar.update(piece.count("\n"))
 
     async def _translate_files(self) -> None:
+        # Lines need no parsers of documents.
+        from dragoman.serve.clients.translate_files import output_paths, read_document, translate_document  # noqa: PLC0415
+        from dragoman.serve.documents.document import DocumentRequest  # noqa: PLC0415
+        from dragoman.serve.documents.formats import kept_placeholders  # noqa: PLC0415
+        from dragoman.serve.documents.inline import TAGS  # noqa: PLC0415
+
         source, target = language_tag(self.source_language), language_tag(self.target_language)
         outputs = output_paths(self.files, self.out, target)
         request = DocumentRequest(source, target, self.retranslate, ignore_tags=self.ignore_tags)
@@ -278,104 +159,78 @@ class TranslateCommand(ConnectionOptions):
         common = self._wanted | {"ignore_tags": ()}
         async with self._open_translator(markup=markup) as translator:
 
-            async def translate(placeholders: tuple[str, ...], segment: Segment) -> str:
-                tags = {
-                    "ignore_tags": IGNORE_TAGS,
-                    "splitting_tags": SPLITTING_TAGS,
-                    "non_splitting_tags": NON_SPLITTING_TAGS,
-                }
-                wanted = (
-                    common
-                    | {"format": segment.format, "placeholders": placeholders}
-                    | (tags if segment.format == "xml" else {})
-                )
-                (translation,) = (await translator.translate(segment.text, **cast("Wanted", wanted))).translations
-                return translation.text
+            async def translate(placeholders: tuple[str, ...], segments: "Sequence[Segment]") -> list[str]:
+                text_format = segments[0].format
+                tags = TAGS if text_format == "xml" else {}
+                wanted = {**common, "format": text_format, "placeholders": placeholders, **tags}
+                texts = [segment.text for segment in segments]
+                translations = await _translate(translator, texts, cast("_Wanted", wanted))
+                return [translation.text for translation in translations]
 
             for file, document, output in zip(self.files, documents, outputs, strict=True):
                 kinds = kept_placeholders(file.name, self.placeholders)
-                await translate_document(file, document, output, partial(translate, kinds), self.in_flight)
+                await translate_document(file, document, output, partial(translate, kinds), self._lines)
+
+    @property
+    def _lines(self) -> int:
+        return self.in_flight or (SERVER_LINES if self.bundle is None else BUNDLE_LINES)
 
     @property
     def _wanted(self) -> dict[str, Any]:
-        terms = () if self.terms is None else read_terms(self.terms, self.source_language, self.target_language)
-        return {name: getattr(self, name) for name in Wanted.__annotations__} | {"terms": terms}
+        terms: Sequence[Entry] = ()
+        if self.terms is not None:
+            from dragoman.serve.clients.translate_files import read_terms  # noqa: PLC0415 - few need a parser of XML
 
-    def _open_translator(
-        self, *, markup: bool
-    ) -> AbstractAsyncContextManager[AsyncTranslationClient | LocalTranslator]:
-        if self.bundle is not None:
-            needed = markup or bool(self.placeholders) or self.preserve_formatting or self.terms is not None
-            # A file of messages keeps its placeholders if the bundle can place them.
-            aligned = needed or (None if self.files else False)
-            return LocalTranslator.open(
-                self.bundle, self.in_flight, self.timeout_seconds, self.options, aligned=aligned
-            )
+            terms = read_terms(self.terms, self.source_language, self.target_language)
+        return {name: getattr(self, name) for name in _Wanted.__annotations__} | {"terms": terms}
+
+    @asynccontextmanager
+    async def _open_translator(self, *, markup: bool) -> "AsyncIterator[AsyncTranslationClient | LocalTranslator]":
+        # Modules and models stay, and lines leave no cycles: collections took a twelfth of the time of a line, and the
+        # last one a tenth of that of the modules.
+        gc.set_threshold(GARBAGE_OBJECTS)
+        async with self._open_client() if self.bundle is None else self._open_bundle(self.bundle, markup) as opened:
+            gc.freeze()
+            yield opened
+
+    def _open_client(self) -> "AbstractAsyncContextManager[AsyncTranslationClient]":
+        from dragoman.serve.clients.aio import AsyncTranslationClient  # noqa: PLC0415 - a bundle needs no gRPC
+
         check_address("server", str(self.server))
         return AsyncTranslationClient.open(str(self.server), self.connection(timeout_seconds=self.timeout_seconds))
 
+    def _open_bundle(self, bundle: Path, markup: bool) -> "AbstractAsyncContextManager[LocalTranslator]":
+        from dragoman.serve.local.translator import LocalTranslator  # noqa: PLC0415 - a server has the models
+        from dragoman.serve.observability.logs import configure_logs  # noqa: PLC0415
+
+        configure_logs("console")
+        needed = markup or bool(self.placeholders) or self.preserve_formatting or self.terms is not None
+        # A file of messages keeps its placeholders if the bundle can place them.
+        aligned = self.options.attended or needed or (None if self.files else False)
+        return LocalTranslator(bundle, alignments=aligned)
+
     def _output(
-        self, translator: AsyncTranslationClient | LocalTranslator, lines: AsyncIterator[Line]
+        self, translator: "AsyncTranslationClient | LocalTranslator", read: AsyncIterator[Lines]
     ) -> AsyncGenerator[str]:
-        wanted = cast("Wanted", self._wanted)
+        wanted = cast("_Wanted", self._wanted)
         if self.stream:
-            return stream_lines(partial(translator.stream, **wanted), lines)
+            return stream_lines(partial(translator.stream, **wanted), read)
 
-        async def translate(text: str) -> str:
-            (translation,) = (await translator.translate(text, **wanted)).translations
-            score = f"{translation.score:.4f}\t" if self.scores else ""
-            return f"{score}{translation.text}{show_alignments(translation)}"
+        async def translate(texts: Sequence[str]) -> list[str]:
+            return list(map(self._show, await _translate(translator, texts, wanted)))
 
-        return translate_lines(translate, lines, self.in_flight)
+        return translate_lines(translate, read, self._lines)
 
-
-def show_alignments(translation: Translation) -> str:
-    """Returns a tab and the links of all sentences; without alignments, an empty string."""
-    return "" if translation.alignments is None else f"\t{' '.join(filter(None, map(str, translation.alignments)))}"
+    def _show(self, translation: Translation) -> str:
+        score = f"{translation.score:.4f}\t" if self.scores else ""
+        return f"{score}{translation.text}{show_alignments(translation)}"
 
 
-def translate_lines(
-    translate: Callable[[str], Awaitable[str]], lines: AsyncIterator[Line], in_flight: int
-) -> AsyncGenerator[str]:
-    """Yields the translation of each line with its end, in order. A blank line is not sent and becomes empty.
-
-    Raises:
-        LineError: in place of the first line that is not translated.
-    """
-
-    async def translate_line(line: Line) -> str:
-        with _numbered_errors(line):
-            return f"{await translate(line.text)}{line.end}" if line.text else line.end
-
-    return map_in_order(translate_line, lines, in_flight)
-
-
-async def stream_lines(
-    stream: Callable[[str], AsyncGenerator[TranslationDelta | TranslationResponse]], lines: AsyncIterator[Line]
-) -> AsyncGenerator[str]:
-    """Yields the growth of the output, line by line, each end of a line separately. Blank lines are not sent.
-
-    Raises:
-        LineError: after the pieces of the first line that is not translated.
-    """
-    async for line in lines:
-        if line.text:
-            with _numbered_errors(line):
-                async with aclosing(stream(line.text)) as events:
-                    async for event in events:
-                        if isinstance(event, TranslationDelta):
-                            yield event.text
-                        else:
-                            yield show_alignments(event.translations[0])
-        yield line.end
-
-
-@contextmanager
-def _numbered_errors(line: Line) -> Iterator[None]:
-    try:
-        yield
-    except NotTranslatedError as error:
-        raise LineError(line.number, str(error)) from error
+async def _translate(
+    translator: "AsyncTranslationClient | LocalTranslator", texts: Sequence[str], wanted: _Wanted
+) -> Sequence[Translation]:
+    answer = await translator.translate(texts, **wanted)
+    return answer if isinstance(answer, list) else answer.translations
 
 
 def _abandon_output() -> None:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -10,25 +10,24 @@ from tempfile import NamedTemporaryFile
 from tqdm import tqdm
 
 from dragoman.model.errors import describe_os_error
-from dragoman.serve.clients.errors import NotTranslatedError
-from dragoman.serve.documents.distinct import DistinctSegments
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Segment
-from dragoman.serve.documents.translation import translate_segments
-from dragoman.serve.glossaries.local_file import read_file
+from dragoman.serve.documents.translation import DistinctSegments, TranslateParts, translate_segments
+from dragoman.serve.glossaries.files import read_file
 from dragoman.serve.host.files import FileError
+from dragoman.serve.local.errors import TranslationError, is_of_one_text
 from dragoman.serve.protect.terms.entry import Entry
+from dragoman.serve.translation.divided import translate_divided
 
 
-class DocumentFileError(Exception):
+class DocumentFileError(FileError):
     """A file that is not translated; the message has its path."""
 
 
 def output_paths(files: Sequence[Path], out: Path | None, target_language: str) -> list[Path]:
     """Returns where the translations of files go: into a folder, or next to each file with the language in its name.
 
-    Raises:
-        DocumentFileError: if two files have the same path, it is that of a source, a path has no name, or the language
-            cannot be part of one.
+    Raises DocumentFileError if two files have the same path, it is that of a source, a path has no name, or the
+    language cannot be part of one.
     """
     if out is None and "/" in target_language:
         raise DocumentFileError(f"--target-language: {target_language!r}, expected the code or name of a language")
@@ -64,13 +63,17 @@ def read_terms(file: Path, source_language: str, target_language: str) -> tuple[
 
 
 async def translate_document(
-    file: Path, document: Document, out: Path, translate: Callable[[Segment], Awaitable[str]], in_flight: int
+    file: Path, document: Document, out: Path, translate: TranslateParts, in_flight: int
 ) -> None:
     """Translates the document of a file; raises DocumentFileError if it cannot be translated or written."""
+
+    async def translate_parts(parts: Sequence[Segment]) -> list[str]:
+        return [translation async for translation in translate_divided(translate, parts, is_of_one_text)]
+
     with _named_errors(file):
         distinct = DistinctSegments(document)
         with tqdm(desc=file.name, total=distinct.parts, unit=" parts", disable=None) as bar:
-            translations = await translate_segments(distinct.segments, translate, in_flight, bar.update)
+            translations = await translate_segments(distinct.segments, translate_parts, in_flight, bar.update)
         _write(out, distinct.write(translations))
         print(f"{file}: translated to {out}", file=sys.stderr)
 
@@ -79,7 +82,7 @@ async def translate_document(
 def _named_errors(file: Path) -> Iterator[None]:
     try:
         yield
-    except (DocumentError, NotTranslatedError) as error:
+    except (DocumentError, TranslationError) as error:
         raise DocumentFileError(f"{file}: {error}") from error
     except OSError as error:
         error.filename = error.filename or file

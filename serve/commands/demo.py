@@ -18,9 +18,8 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from dragoman.model.errors import reason_of
 from dragoman.serve.clients.aio import AsyncTranslationClient
-from dragoman.serve.clients.errors import NotTranslatedError
 from dragoman.serve.clients.rest import RestClient
-from dragoman.serve.host.server_process import HOST, ServerProcess, ServerProcessError, reserve_ports, server_command
+from dragoman.serve.host.server_process import HOST, ServerProcess, reserve_ports, server_command
 
 INTERRUPTED = 130
 
@@ -37,12 +36,7 @@ DEFAULT_SENTENCES = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One translation.
-
-    Attributes:
-        score: sum of the natural log-probabilities of the target tokens, at most 0.
-        milliseconds: from the request to the end of the response.
-    """
+    """A translation, the sum of its natural log-probabilities, and the time to the end of the response."""
 
     protocol: str
     source: str
@@ -66,12 +60,10 @@ class DemoCommand(BaseSettings):
     start_seconds: float = Field(120.0, gt=0, description="Time for the server to become ready")
 
     def cli_cmd(self) -> None:
-        """Runs the demo; raises SystemExit if the server does not start or ends unexpectedly, or a request fails."""
+        """Runs the demo; raises UserError if the server does not start or ends unexpectedly, or a request fails."""
         sentences = self._read_sentences()
         try:
             self._run(sentences)
-        except (NotTranslatedError, ServerProcessError) as error:
-            raise SystemExit(f"dragoman demo: {error}") from error
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
 
@@ -109,11 +101,7 @@ class DemoCommand(BaseSettings):
 
 
 async def translate(http_port: int, grpc_port: int, sentences: Sequence[str]) -> tuple[str, list[Answer]]:
-    """Returns the JSON body of the first translation, and the answers to every sentence over REST and over gRPC.
-
-    Raises:
-        NotTranslatedError: if a request fails.
-    """
+    """Returns the first JSON body, and all answers over REST and gRPC; raises TranslationError if a request fails."""
     async with RestClient.open(HOST, http_port) as rest, AsyncTranslationClient.open(f"{HOST}:{grpc_port}") as grpc:
         response = await rest.post({"text": sentences[0]})
         clients: list[tuple[str, Client]] = [("REST", rest), ("gRPC", grpc)]

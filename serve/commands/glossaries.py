@@ -8,12 +8,11 @@ from pydantic_settings import CliPositionalArg
 from dragoman.model.text_table import format_table
 from dragoman.serve.commands.state import StateCommand
 from dragoman.serve.errors import ServiceError
-from dragoman.serve.glossaries.files import write_entries
-from dragoman.serve.glossaries.local_file import read_file
+from dragoman.serve.glossaries.files import read_file, write_entries
 from dragoman.serve.glossaries.store import SHARED, Dictionary, DictionarySummary, GlossaryStore
 from dragoman.serve.host.files import FileError
 from dragoman.serve.host.state import StateError
-from dragoman.serve.keys.description import time_text
+from dragoman.serve.keys.key import time_text
 
 
 class _GlossariesCommand(StateCommand):

@@ -1,10 +1,10 @@
 """The `--help` of every command: placeholders, defaults, groups and a short usage line.
 
-pydantic-settings builds an argparse parser that shows Python types. `arrange_help` replaces what this parser shows and
-leaves alone what it accepts. The placeholder of an option comes from `json_schema_extra={"placeholder": "..."}` of its
-field, else from the last word of the name, else from the type. A class may start groups of options with
-`HELP_GROUPS: ClassVar[dict[str, str]]`: it maps the first field of a group to the title, in the order of the help; the
-fields that follow belong to the same group.
+pydantic-settings builds an argparse parser that shows Python types. `arrange_help` replaces what this parser shows,
+and lets an option with `json_schema_extra={"without_value": "..."}` stand without a value. The placeholder of an
+option comes from `json_schema_extra={"placeholder": "..."}` of its field, else from the last word of the name, else
+from the type. A class may start groups of options with `HELP_GROUPS: ClassVar[dict[str, str]]`: it maps the first
+field of a group to the title, in the order of the help; the fields that follow belong to the same group.
 """
 
 import argparse
@@ -21,51 +21,14 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from pydantic_settings import NoDecode
 
+from dragoman.serve.host.tables import read_table
+
 MAX_COLUMNS = 100
 # Longer lists of a default may be wrapped, and longer lists of choices follow the description; in characters.
 _LONG_LIST = 40
 _LONG_CHOICES = 70
-# Placeholders of numbers by the last word of a field's name; other integers are N, other floats NUMBER.
-_UNITS = {
-    "budget": "TOKENS",
-    "budgets": "TOKENS",
-    "bytes": "BYTES",
-    "cpus": "CPU",
-    "ms": "MILLISECONDS",
-    "percentile": "PERCENT",
-    "port": "PORT",
-    "rate": "RATE",
-    "ratio": "RATIO",
-    "seconds": "SECONDS",
-    "share": "RATIO",
-    "tokens": "TOKENS",
-}
-# The same for text; other text is TEXT.
-_WORDS = {
-    "accelerator": "NAME",
-    "align": "LAYER:HEAD",
-    "baseline": "SYSTEM",
-    "batches": "SIZE:UNIT",
-    "data": "DATA",
-    "devices": "DEVICES",
-    "endpoint": "URL",
-    "host": "ADDRESS",
-    "key": "KEY",
-    "keys": "KEYS",
-    "language": "LANGUAGE",
-    "model": "MODEL",
-    "name": "NAME",
-    "only": "NAME",
-    "origins": "URL",
-    "quality": "DATA",
-    "recipe": "RECIPE",
-    "server": "HOST:PORT",
-    "strategy": "NAME",
-    "target": "HOST:PORT",
-    "tokens": "TOKEN",
-    "url": "URL",
-    "validation": "DATA",
-}
+# Placeholders of numbers and of text by the last word of a field's name.
+_PLACEHOLDERS: dict[str, dict[str, str]] = read_table(__file__, "placeholders.yaml")
 # The same for paths that are folders; other paths are FILE. A path whose default has a suffix is a file, too.
 _FOLDERS = {"archives", "bundle", "ctranslate2", "dir", "folder", "marian", "nginx", "out", "run", "scores"}
 _STATED_DEFAULT = re.compile(r"\bdefault:", re.IGNORECASE)
@@ -109,6 +72,9 @@ def arrange_help(parser: argparse.ArgumentParser, command: type[BaseModel]) -> N
     for name, field, default in _options(command):
         action = actions[name]
         action.help = _description(field, default, positional=not action.option_strings)
+        extra = field.json_schema_extra
+        if isinstance(extra, dict) and "without_value" in extra:
+            action.nargs, action.const = "?", extra["without_value"]
         if action.option_strings and action.nargs != 0:
             shown = placeholder(name, field)
             if len(shown) > _LONG_CHOICES and (choices := re.fullmatch(r"\{(.*)\}(.*)", shown)):
@@ -124,12 +90,7 @@ def arrange_help(parser: argparse.ArgumentParser, command: type[BaseModel]) -> N
 
 
 def placeholder(name: str, field: FieldInfo) -> str:
-    """Returns what stands for the value of an option, as in SECONDS, FILE or {json,console}.
-
-    Args:
-        name: of the field, with the names of the sections before it.
-        field: has the type, and maybe a placeholder of its own.
-    """
+    """Returns the placeholder of an option's value, as in SECONDS; `name` has the names of the sections before it."""
     extra = field.json_schema_extra
     if isinstance(extra, dict) and "placeholder" in extra:
         return str(extra["placeholder"])
@@ -148,11 +109,11 @@ def _of_type(annotation: Any, word: str, *, is_file: bool) -> str:
         names = (_of_type(kind, word, is_file=is_file) for kind in kinds if kind is not type(None))
         return "|".join(dict.fromkeys(names)) + (",..." if origin in (tuple, list) else "")
     return {
-        int: _UNITS.get(word, "N"),
-        float: _UNITS.get(word, "NUMBER"),
+        int: _PLACEHOLDERS["numbers"].get(word, "N"),
+        float: _PLACEHOLDERS["numbers"].get(word, "NUMBER"),
         Path: "FOLDER" if word in _FOLDERS and not is_file else "FILE",
-        str: _WORDS.get(word, "TEXT"),
-        SecretStr: _WORDS.get(word, "TEXT"),
+        str: _PLACEHOLDERS["text"].get(word, "TEXT"),
+        SecretStr: _PLACEHOLDERS["text"].get(word, "TEXT"),
     }.get(annotation, "JSON")
 
 

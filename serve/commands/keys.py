@@ -10,11 +10,9 @@ from dragoman.model.text_table import format_table
 from dragoman.serve.commands.state import StateCommand
 from dragoman.serve.errors import StorageFullError
 from dragoman.serve.host.state import StateError
-from dragoman.serve.keys.description import describe_key, describe_usage
-from dragoman.serve.keys.key import Key
-from dragoman.serve.keys.limits import KeyLimits
+from dragoman.serve.keys.key import Key, KeyLimits, describe_key
 from dragoman.serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
-from dragoman.serve.keys.usage import UsageStore
+from dragoman.serve.keys.usage import UsageStore, describe_usage
 
 
 class _KeysCommand(StateCommand):

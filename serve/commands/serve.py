@@ -7,21 +7,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from dragoman.serve.host.config_file import write_config
 from dragoman.serve.settings import ServeSettings
 
 
 class ServeCommand(ServeSettings):
-    """Serve one bundle, or all bundles in a folder, over gRPC and REST.
-
-    A setting is a flag, an environment variable (DRAGOMAN_HTTP_PORT) or a key of a YAML or TOML file (http_port), in
-    this order of precedence. In the file, `models: NAME:` overrides settings of one model. docs/configuration.md
-    describes all settings.
-
-    The server is ready after it has translated the golden sentences of every bundle exactly. SIGHUP reloads the
-    bundles. SIGTERM or Ctrl-C finishes accepted requests; a second signal stops the server at once. With --processes,
-    SIGUSR2 replaces one process after the other.
-    """
+    """Serve one bundle, or all bundles in a folder, over gRPC and REST."""
 
     # The groups have the order of --help.
     HELP_GROUPS: ClassVar[dict[str, str]] = {
@@ -44,6 +34,8 @@ class ServeCommand(ServeSettings):
     def cli_cmd(self) -> None:
         """Serves until a signal stops the process, or prints the settings."""
         if self.print_config:
+            from dragoman.serve.host.config_file import write_config  # noqa: PLC0415 - few starts need YAML
+
             own = type(self).model_fields.keys() - ServeSettings.model_fields.keys()
             print(write_config(self, exclude=("config", *own)), end="")
             return

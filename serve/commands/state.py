@@ -17,12 +17,7 @@ ENVIRONMENT = "DRAGOMAN_"
 
 
 class StateCommand(StateSettings, BaseSettings):
-    """The settings of every command.
-
-    Attributes:
-        GROUP: name of the commands, for errors.
-        PROBLEMS: exceptions whose message ends the command.
-    """
+    """The settings of every command; `GROUP` names the commands, and messages of `PROBLEMS` end one."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
 
@@ -31,17 +26,12 @@ class StateCommand(StateSettings, BaseSettings):
 
     @classmethod
     def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library defines the signature
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        cls, settings_cls: type[BaseSettings], *_: Any, **sources: PydanticBaseSettingsSource
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Returns the flags, then the environment of the server for the database only."""
         names = {name: f"{ENVIRONMENT}{name.upper()}" for name in StateSettings.model_fields}
         given: dict[str, Any] = {name: os.environ[label] for name, label in names.items() if label in os.environ}
-        return init_settings, InitSettingsSource(settings_cls, given)
+        return sources["init_settings"], InitSettingsSource(settings_cls, given)
 
     @contextmanager
     def open(self) -> Iterator[State]:

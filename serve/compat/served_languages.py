@@ -70,11 +70,7 @@ class ServedLanguages:
     async def languages_of(
         self, texts: Sequence[str], source: str, target: str, deadline_seconds: float, *, markup: bool
     ) -> list[DetectedLanguage]:
-        """Returns the language of each text: the source, or with `AUTO` one of the sources and the target.
-
-        Raises:
-            DeadlineExceededError: if the deadline passes.
-        """
+        """Returns the source, or with `AUTO` each text's language; raises DeadlineExceededError after the deadline."""
         if source != AUTO:
             return [DetectedLanguage(source, 1.0)] * len(texts)
         candidates = (*self.sources, target)

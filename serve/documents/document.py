@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from dragoman.serve.languages.names import language_name
 from dragoman.serve.protect.placeholders.patterns import Finder
 
 _TAG = re.compile(r"<[^<>]*>")
 _ADDRESSES = Finder(("url", "email"))
 _ADDRESS_SIGNS = ("://", "www.", "@")
+# What requests state if the language is to be detected.
+_UNKNOWN = ("", "auto")
 SegmentFormat = Literal["text", "xml"]
 
 
@@ -42,14 +45,24 @@ class DocumentRequest:
     max_texts: int = UNLIMITED
     ignore_tags: tuple[str, ...] = ()
 
+    def needs_target(self, locale: str) -> bool:
+        """Returns whether a locale, such as `en-US`, is that of a translation, but has another language."""
+        return self.target not in _UNKNOWN and _language(locale) != _language(self.target)
+
+    def is_of_source(self, locale: str) -> bool:
+        """Returns whether a locale has the source language; if that is unknown, whether it has any language."""
+        if self.source in _UNKNOWN:
+            return language_name(_language(locale)) != _language(locale)
+        return _language(locale) == _language(self.source)
+
+
+def _language(locale: str) -> str:
+    return re.split("[-_]", locale.lower())[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A text that is translated on its own.
-
-    Attributes:
-        format: of the text. In `xml`, the tags are those of `dragoman.serve.documents.inline`.
-    """
+    """A text that is translated on its own; in `xml`, the tags are those of `dragoman.serve.documents.inline`."""
 
     text: str
     format: SegmentFormat = "text"

@@ -1,30 +1,32 @@
 """Which format a file has, by the end of its name."""
 
+from functools import partial
 from pathlib import PurePath
 
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Parse
 from dragoman.serve.documents.gettext import parse_po
 from dragoman.serve.documents.html import parse_html
-from dragoman.serve.documents.json import parse_arb, parse_json
+from dragoman.serve.documents.json import parse_json
 from dragoman.serve.documents.markdown import parse_markdown
 from dragoman.serve.documents.office import parse_office
 from dragoman.serve.documents.opendocument import parse_opendocument
 from dragoman.serve.documents.plain import parse_plain
-from dragoman.serve.documents.subtitles import parse_srt, parse_vtt
+from dragoman.serve.documents.subtitles import parse_subtitles
 from dragoman.serve.documents.xliff import parse_xliff
 from dragoman.serve.documents.yaml import parse_yaml
+from dragoman.serve.translation.markup import AUTO
 
 FORMATS: dict[str, Parse] = {
     ".txt": parse_plain,
     ".md": parse_markdown,
     ".html": parse_html,
     ".htm": parse_html,
-    ".srt": parse_srt,
-    ".vtt": parse_vtt,
+    ".srt": partial(parse_subtitles, vtt=False),
+    ".vtt": partial(parse_subtitles, vtt=True),
     ".po": parse_po,
     ".pot": parse_po,
     ".json": parse_json,
-    ".arb": parse_arb,
+    ".arb": partial(parse_json, kept="@"),
     ".yaml": parse_yaml,
     ".yml": parse_yaml,
     ".xlf": parse_xliff,
@@ -42,3 +44,12 @@ def parse_document(name: str, content: bytes, request: DocumentRequest) -> Docum
     if parse is None:
         raise DocumentError(f"unknown format, expected a name that ends in one of {' '.join(FORMATS)}")
     return parse(content, request)
+
+
+# Their texts are messages of programs, which have placeholders.
+_MESSAGES = frozenset({".po", ".pot", ".json", ".arb", ".yaml", ".yml", ".xlf", ".xliff"})
+
+
+def kept_placeholders(name: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the kinds of placeholders to keep in a file: those that the client names, or all in messages."""
+    return kinds or ((AUTO,) if PurePath(name).suffix.lower() in _MESSAGES else ())

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
-from dragoman.serve.documents.encodings import encoding_of
-from dragoman.serve.documents.locales import is_of_source, needs_target
-from dragoman.serve.documents.splice import Edit, Part, Span, SplicedDocument, decode, decode_as
+from dragoman.serve.documents.splice import Edit, Part, Span, SplicedDocument, decode, decode_as, encoding_of
 from dragoman.serve.documents.tagged import value_part
 
 # The name of the charset in the header, which is the first message.
@@ -42,13 +40,7 @@ class _Field:
 
 @dataclass(slots=True)
 class _Entry:
-    """A message.
-
-    Attributes:
-        start: offset of its first keyword.
-        flags: offset after its line of flags; None: no such line.
-        fuzzy: whether its flags mark it as fuzzy.
-    """
+    """A message, from its first keyword; `flags` is the offset after its line of flags, None without one."""
 
     start: int
     flags: int | None = None
@@ -71,7 +63,7 @@ def _language_edits(text: str, request: DocumentRequest) -> Iterator[Edit]:
         return
     values = header.fields["msgstr"]
     match = _LANGUAGE.search(text, values.start, values.end)
-    if match and needs_target(match["NAME"], request) and (not match["NAME"] or is_of_source(match["NAME"], request)):
+    if match and request.needs_target(match["NAME"]) and (not match["NAME"] or request.is_of_source(match["NAME"])):
         space = "" if text[match.start("NAME") - 1].isspace() else " "
         yield match.span("NAME"), f"{space}{request.target}"
 
@@ -148,13 +140,7 @@ def _parts(entry: _Entry, request: DocumentRequest, line_end: str) -> Iterator[P
 def _part(
     message: str, offsets: list[Span], spans: list[Span], marks: list[str], request: DocumentRequest
 ) -> Part | None:
-    """Returns the part of a message.
-
-    Args:
-        offsets: where the marks go.
-        spans: where translations go.
-        marks: of the entry, such as a line of flags.
-    """
+    """Returns the part of a message: marks of the entry go to the offsets, and translations to the spans."""
     if not is_translatable(message):
         return None
     part = value_part(message, [*offsets, *spans], request.ignore_tags, _write, tuple(marks), len(spans))

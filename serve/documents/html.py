@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any
 
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
-from dragoman.serve.documents.encodings import encoding_of
 from dragoman.serve.documents.inline import Inline, Item, ItemKind
-from dragoman.serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as
+from dragoman.serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as, encoding_of
 from dragoman.serve.protect.markup.blocks import SPACES, Block, BlockReader, MarkKind
 from dragoman.serve.protect.markup.elements import Element, MarkupOptions, build_tree
 from dragoman.serve.protect.markup.html import scan_html
@@ -37,15 +36,7 @@ def ignored_tags(request: DocumentRequest) -> frozenset[str]:
 
 
 def html_parts(text: str, ignore_tags: frozenset[str], offset: int = 0) -> Iterator[Part]:
-    """Yields the parts of a page.
-
-    Args:
-        ignore_tags: names of elements whose content stays.
-        offset: of the page in the document.
-
-    Raises:
-        DocumentError: if the page exceeds a limit.
-    """
+    """Yields the parts of a page at `offset` of the document; raises DocumentError if it exceeds a limit."""
     tokens, elements = list[Token](), list[Element]()
     options = MarkupOptions("html", ignore_tags=ignore_tags)
     try:

@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from html import unescape
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dragoman.serve.documents.document import Segment, is_translatable
+from dragoman.serve.documents.splice import Span
 from dragoman.serve.documents.xml import INVALID, escape
 
-# The tags that end a sentence, those that end none, and those with text that is not translated.
-SPLITTING_TAGS = ("b",)
-NON_SPLITTING_TAGS = ("g", "x", "k")
-IGNORE_TAGS = ("k",)
+# The tags that end a sentence, those that end none, and those with text that is not translated, as of a request.
+TAGS: dict[str, Any] = {"splitting_tags": ("b",), "non_splitting_tags": ("g", "x", "k"), "ignore_tags": ("k",)}
 # Deeper formatting is translated as points.
 MAX_LEVELS = 50
 # Longer text that is not translated becomes a point: the model does not read it.
@@ -60,11 +59,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """A text with formatting, and the formatting and white space around it.
-
-    Attributes:
-        items: in their order; each start has its end.
-    """
+    """A text with formatting, each start with its end, and the formatting and white space around it."""
 
     before: str
     items: tuple[Item, ...]
@@ -180,7 +175,6 @@ def _make_points(items: list[Item], numbers: Sequence[int]) -> None:
 
 
 def _ends(items: Sequence[Item]) -> dict[int, int]:
-    """Returns the index of each end, by that of its start."""
     ends, open_numbers = dict[int, int](), list[int]()
     for number, item in enumerate(items):
         if item.kind is ItemKind.OPEN:
@@ -221,3 +215,33 @@ def _trim(items: list[Item]) -> Inline:
 
 def _is_outside(item: Item) -> bool:
     return item.kind in (ItemKind.POINT, ItemKind.BREAK) or (item.kind is ItemKind.TEXT and not item.raw.strip())
+
+
+# Each takes the time to read the text once. Elements with more names have no end.
+MAX_NAMES = 20
+
+
+class ElementEnds:
+    """The end tags of a text."""
+
+    def __init__(self, text: str, start: int, end: int) -> None:
+        """Takes a text, of which some characters are read."""
+        self._text = text
+        self._start = start
+        self._end = end
+        # Where the last end tag of a name begins; -1: nowhere.
+        self._last = dict[str, int]()
+
+    def find(self, name: str, position: int) -> Span | None:
+        """Returns the characters of the first end tag of a name after a position."""
+        end_tag = re.compile(rf"</{re.escape(name)}\s*+>", re.IGNORECASE)
+        key = name.lower()
+        if key not in self._last:
+            if len(self._last) == MAX_NAMES:
+                return None
+            starts = (match.start() for match in end_tag.finditer(self._text, self._start, self._end))
+            self._last[key] = max(starts, default=-1)
+        if self._last[key] < position:
+            return None
+        match = end_tag.search(self._text, position, self._end)
+        return match.span() if match else None

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,8 +17,7 @@ import sqlalchemy as sa
 
 from dragoman.serve.documents.job import Job, JobLimits, JobOptions, JobStatus
 from dragoman.serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError
-from dragoman.serve.host.fair_share import largest_share
-from dragoman.serve.host.state import Identifier, State, storing
+from dragoman.serve.host.state import Identifier, State, largest_share, storing
 
 # A worker extends its claim about every second.
 CLAIM_SECONDS = 30.0
@@ -80,11 +79,7 @@ class JobStore:
     """Jobs and their files. Thread-safe."""
 
     def __init__(self, state: State, limits: JobLimits, clock: Callable[[], float] = time.time) -> None:
-        """Opens the store; `clock` returns the Unix time, which all processes share.
-
-        Raises:
-            OSError: if the folder of the files cannot be created.
-        """
+        """Opens the store; `clock` returns the Unix time. Raises OSError if the folder cannot be created."""
         self._state = state
         self._limits = limits
         self._clock = clock
@@ -103,12 +98,7 @@ class JobStore:
         account: str = "",
         owner: str = "",
     ) -> Job:
-        """Stores a document and returns its job, which waits for a worker.
-
-        Raises:
-            DocumentStoreFullError: if the store has no room for the owner.
-            StorageFullError: if the disk or the database has no space.
-        """
+        """Stores a document and returns its waiting job; raises DocumentStoreFullError or StorageFullError."""
         now_seconds = self._clock()
         job = Job(
             id=secrets.token_hex(16),
@@ -159,12 +149,7 @@ class JobStore:
         return _job(row)
 
     def open_result(self, job_id: str) -> tuple[Job, BinaryIO]:
-        """Returns a job and the open file of its translated document.
-
-        Raises:
-            DocumentNotFoundError: if there is none, or it has expired.
-            DocumentNotReadyError: if it is not done.
-        """
+        """Returns a job and its result; raises DocumentNotFoundError, or DocumentNotReadyError if it is not done."""
         job = self.find(job_id)
         if job.status is JobStatus.FAILED:
             raise DocumentNotReadyError(f"the document was not translated: {job.error}")
@@ -181,11 +166,7 @@ class JobStore:
         self._delete([job_id])
 
     def claim(self, excluded: Collection[str] = ()) -> Claim | None:
-        """Takes the oldest job of the owner with the fewest jobs in translation; None: there is none.
-
-        Args:
-            excluded: owners whose jobs wait.
-        """
+        """Takes the oldest job of the owner with the fewest in translation, unless excluded; None: there is none."""
         now_seconds = self._clock()
         claimable = sa.and_(_claimable(now_seconds), _JOBS.c.attempts < MAX_ATTEMPTS)
         running = _JOBS.alias()
@@ -229,13 +210,7 @@ class JobStore:
 
     def renew(self, claim: Claim, progress: Progress) -> bool:
         """Extends a claim and stores the progress; returns whether the claim still holds."""
-        return self._change(
-            claim,
-            claimed_until_seconds=self._clock() + CLAIM_SECONDS,
-            segments=progress.segments,
-            translated=progress.translated,
-            characters=progress.characters,
-        )
+        return self._change(claim, claimed_until_seconds=self._clock() + CLAIM_SECONDS, **asdict(progress))
 
     def finish(self, claim: Claim, progress: Progress, data: bytes) -> bool:
         """Stores the translated document in place of the source; returns whether the claim still held."""
@@ -245,10 +220,8 @@ class JobStore:
             _write(new, data)
             with self._state.writing() as connection:
                 values = {
+                    **asdict(progress),
                     "status": JobStatus.DONE,
-                    "segments": progress.segments,
-                    "translated": progress.translated,
-                    "characters": progress.characters,
                     "expires_seconds": self._clock() + self._limits.keep_seconds,
                     "file_bytes": len(data),
                 }
@@ -275,11 +248,7 @@ class JobStore:
         return held
 
     def release(self, claim: Claim, wait_seconds: float = 0.0) -> bool:
-        """Gives a job back, for any worker; the attempt does not count. Returns whether the claim still held.
-
-        Args:
-            wait_seconds: in which no worker claims a job of the owner that waits.
-        """
+        """Gives a job back, for no worker before `wait_seconds`; returns whether the claim still held."""
         claimed_until_seconds = self._clock() + wait_seconds
         values = {"status": JobStatus.QUEUED, "attempts": _JOBS.c.attempts - 1, "translated": 0}
         with self._state.writing() as connection:

@@ -2,20 +2,20 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Protocol, TypeVar
 
 import structlog
 
-from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment
+from dragoman.serve.documents.document import DocumentError, DocumentRequest
 from dragoman.serve.documents.job import Job, JobStatus
-from dragoman.serve.documents.job_store import Claim, JobStore, Progress
+from dragoman.serve.documents.job_store import Claim, Progress
 from dragoman.serve.documents.jobs import DocumentJobs
-from dragoman.serve.documents.reader import DocumentReader, DocumentText
-from dragoman.serve.documents.translation import translate_segments
+from dragoman.serve.documents.reader import DocumentText
+from dragoman.serve.documents.translation import TranslateParts, translate_segments
 from dragoman.serve.errors import DrainingError, RateLimitedError, ServiceError
-from dragoman.serve.host.fair_share import largest_share
+from dragoman.serve.host.state import largest_share
 from dragoman.serve.host.threads import DOCUMENTS
 from dragoman.serve.sandbox.sandbox import ParserUnavailableError
 
@@ -41,10 +41,8 @@ class DocumentTranslator(Protocol):
     def in_flight(self) -> int:
         """The number of segments of a job that are translated at once."""
 
-    def begin(
-        self, job: Job, document: DocumentText
-    ) -> AbstractAsyncContextManager[Callable[[Segment], Awaitable[str]]]:
-        """Yields a function that translates one segment of a job; the texts count for its key if the block succeeds.
+    def begin(self, job: Job, document: DocumentText) -> AbstractAsyncContextManager[TranslateParts]:
+        """Yields a function that translates segments of a job; the texts count for its key if the block succeeds.
 
         Raises:
             RateLimitedError: if the key has too many requests now. The job waits.
@@ -53,29 +51,31 @@ class DocumentTranslator(Protocol):
 
 
 class JobWorker:
-    """Claims jobs and translates them.
+    """Claims jobs and translates them while it runs; clients may read them also while it does not.
 
     An owner of jobs, which counts as one client, takes at most half of the capacity that other owners leave.
     """
 
-    def __init__(
-        self,
-        store: JobStore,
-        jobs: DocumentJobs,
-        reader: DocumentReader,
-        translator: DocumentTranslator,
-        count: Callable[[str], object],
-    ) -> None:
+    def __init__(self, jobs: DocumentJobs, translator: DocumentTranslator, count: Callable[[str], object]) -> None:
         """Creates the worker; `count` is called with the final status of each job."""
-        self._store = store
-        self._jobs = jobs
-        self._reader = reader
+        self.jobs = jobs
         self._translator = translator
         self._count = count
+        self._task: asyncio.Task[None] | None = None
         self._running = dict[asyncio.Task[None], str]()  # the owner of each job
 
-    async def run(self) -> None:
-        """Works until it is canceled; then it gives unfinished jobs back."""
+    def start(self) -> None:
+        """Translates jobs from now on."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Gives unfinished jobs back, for another process or for the next start. May be called again."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
         sweeping = asyncio.create_task(self._sweep())
         try:
             while True:
@@ -88,7 +88,7 @@ class JobWorker:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _claim_all(self) -> None:
-        self._jobs.created.clear()
+        self.jobs.created.clear()
         while len(self._running) < MAX_RUNNING:
             claim = await self._claim()
             if claim is None:
@@ -103,7 +103,7 @@ class JobWorker:
         return [owner for owner, own in counts.items() if own >= largest_share(MAX_RUNNING, running - own, first=False)]
 
     async def _claim(self) -> Claim | None:
-        claiming = asyncio.create_task(_attempt("claim", self._store.claim, self._full_owners()))
+        claiming = asyncio.create_task(_attempt("claim", self.jobs.store.claim, self._full_owners()))
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -115,7 +115,7 @@ class JobWorker:
 
     async def _release(self, claim: Claim, wait_seconds: float = 0.0) -> None:
         """Gives a job back, also if this call is canceled; jobs of its owner then wait for a while."""
-        releasing = asyncio.create_task(_attempt("release", self._store.release, claim, wait_seconds))
+        releasing = asyncio.create_task(_attempt("release", self.jobs.store.release, claim, wait_seconds))
         try:
             await asyncio.shield(releasing)
         except asyncio.CancelledError:
@@ -124,7 +124,7 @@ class JobWorker:
 
     async def _wait(self) -> None:
         """Waits until there may be a job to claim."""
-        created = asyncio.create_task(self._jobs.created.wait())
+        created = asyncio.create_task(self.jobs.created.wait())
         full = len(self._running) >= MAX_RUNNING
         try:
             await asyncio.wait(
@@ -137,11 +137,11 @@ class JobWorker:
 
     async def _sweep(self) -> None:
         while True:
-            await _attempt("sweep", self._store.sweep)
+            await _attempt("sweep", self.jobs.store.sweep)
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _work(self, claim: Claim) -> None:
-        run = _Run(claim, self._store, self._reader, self._translator, self._jobs.limits.unpacked_bytes)
+        run = _Run(claim, self.jobs, self._translator)
         try:
             status = await run.complete()
         except asyncio.CancelledError:
@@ -163,15 +163,12 @@ class JobWorker:
 class _Run:
     """The translation of one claimed job."""
 
-    def __init__(
-        self, claim: Claim, store: JobStore, reader: DocumentReader, translator: DocumentTranslator, unpacked_bytes: int
-    ) -> None:
+    def __init__(self, claim: Claim, jobs: DocumentJobs, translator: DocumentTranslator) -> None:
         self.progress = Progress()
-        self._reader = reader
         self._claim = claim
-        self._store = store
+        self._store, self._reader = jobs.store, jobs.reader
         self._translator = translator
-        self._unpacked_bytes = unpacked_bytes
+        self._unpacked_bytes = jobs.limits.unpacked_bytes
         self._ending = False
 
     async def complete(self) -> JobStatus | None:

@@ -6,10 +6,9 @@ import re
 from hmac import compare_digest
 from pathlib import PurePath
 
-from dragoman.serve.documents.formats import FORMATS
+from dragoman.serve.documents.formats import FORMATS, kept_placeholders
 from dragoman.serve.documents.job import Job, JobLimits, JobOptions, TranslatedDocument
 from dragoman.serve.documents.job_store import JobStore
-from dragoman.serve.documents.kept import kept_placeholders
 from dragoman.serve.documents.reader import DocumentReader
 from dragoman.serve.errors import DocumentNotFoundError, InvalidRequestError, RequestTooLargeError
 from dragoman.serve.host.threads import DOCUMENTS
@@ -22,18 +21,13 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class DocumentJobs:
-    """Jobs of a server.
-
-    Attributes:
-        limits: of documents.
-        created: set when this process creates a job.
-    """
+    """Jobs in a store, with limits of documents; `created` is set when this process creates a job."""
 
     def __init__(self, store: JobStore, limits: JobLimits, reader: DocumentReader) -> None:
         self.limits = limits
         self.created = asyncio.Event()
-        self._store = store
-        self._reader = reader
+        self.store = store
+        self.reader = reader
 
     async def create(
         self,
@@ -71,48 +65,35 @@ class DocumentJobs:
             raise InvalidRequestError("file", "empty, expected a document")
         if len(data) > self.limits.document_bytes:
             raise RequestTooLargeError(f"file: {len(data)} bytes, expected at most {self.limits.document_bytes}")
-        await self._reader.check()
+        await self.reader.check()
         kinds = kept_placeholders(name, options.placeholders)
         options = options.model_copy(update={"placeholders": kinds})
         source, target = language_tag(source_language), language_tag(target_language)
-        job = await DOCUMENTS.run(self._store.add, name, data, source, target, options, account=account, owner=owner)
+        job = await DOCUMENTS.run(self.store.add, name, data, source, target, options, account=account, owner=owner)
         self.created.set()
         return job
 
     async def get(self, job_id: str) -> Job:
         """Returns a job with its progress; raises DocumentNotFoundError if there is none, or it has expired."""
-        return await DOCUMENTS.run(self._store.find, _checked(job_id))
+        return await DOCUMENTS.run(self.store.find, _checked(job_id))
 
     async def get_with_key(self, job_id: str, key: str) -> Job:
-        """Returns a job, given its second secret too.
-
-        Raises:
-            DocumentNotFoundError: if there is none, it has expired, or the key is that of another one.
-        """
+        """Returns a job, given its second secret; raises DocumentNotFoundError if there is none with both."""
         job = await self.get(job_id)
         if not compare_digest(key.encode(errors="replace"), job.key.encode()):
             raise DocumentNotFoundError("no such document: it is unknown, deleted or expired")
         return job
 
     async def result(self, job_id: str) -> TranslatedDocument:
-        """Returns the translated document; its name has the target language before its end.
-
-        Raises:
-            DocumentNotFoundError: if there is no such job, or it has expired.
-            DocumentNotReadyError: if it is not done.
-        """
-        job, file = await DOCUMENTS.run(self._store.open_result, _checked(job_id))
+        """Returns the result, named after its language; raises DocumentNotFoundError or DocumentNotReadyError."""
+        job, file = await DOCUMENTS.run(self.store.open_result, _checked(job_id))
         path = PurePath(job.name)
         name = f"{path.stem}.{job.target_language}{path.suffix}"
         return TranslatedDocument(name, file, os.fstat(file.fileno()).st_size)
 
     async def delete(self, job_id: str) -> None:
-        """Deletes a job with its files, in any state.
-
-        Raises:
-            DocumentNotFoundError: if there is none, or it has expired.
-        """
-        await DOCUMENTS.run(self._store.remove, _checked(job_id))
+        """Deletes a job with its files; raises DocumentNotFoundError if there is none, or it has expired."""
+        await DOCUMENTS.run(self.store.remove, _checked(job_id))
 
 
 def safe_name(name: str) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
-from dragoman.serve.documents.locales import needs_target
 from dragoman.serve.documents.splice import Part, Span, SplicedDocument, decode
 from dragoman.serve.documents.tagged import value_part
 
@@ -19,17 +18,8 @@ _LOCALE = re.compile(r"\"@@locale\"\s*+:\s*+\"(?P<NAME>[A-Za-z0-9_-]*+)\"")
 _TOKEN = re.compile(r"[\s:]*+(?P<MARK>[\"{}\[\],]|[^\s\"{}\[\],:]++)")
 
 
-def parse_json(content: bytes, request: DocumentRequest) -> Document:
-    """Parses a JSON file."""
-    return _parse(content, request, "")
-
-
-def parse_arb(content: bytes, request: DocumentRequest) -> Document:
-    """Parses an ARB file."""
-    return _parse(content, request, "@")
-
-
-def _parse(content: bytes, request: DocumentRequest, kept: str) -> Document:
+def parse_json(content: bytes, request: DocumentRequest, kept: str = "") -> Document:
+    """Parses a JSON file, in which members with names that begin with `kept` stay; empty: none do."""
     text, encode = decode(content)
     if text.count("[") + text.count("{") > MAX_COLLECTIONS:
         raise DocumentError(f"more than {MAX_COLLECTIONS:,} lists and objects: divide the document")
@@ -40,17 +30,12 @@ def _parse(content: bytes, request: DocumentRequest, kept: str) -> Document:
         raise DocumentError(f"not JSON: {error}") from error
     parts = (_part(text, *value, request) for value in _values(text, kept))
     locale = _LOCALE.search(text) if kept else None
-    edits = [(locale.span("NAME"), request.target)] if locale and needs_target(locale["NAME"], request) else []
+    edits = [(locale.span("NAME"), request.target)] if locale and request.needs_target(locale["NAME"]) else []
     return SplicedDocument(text, filter(None, parts), encode, request, edits)
 
 
 def _values(text: str, kept: str) -> Iterator[tuple[str, Span]]:
-    """Yields the texts that are values, and their characters with the quotes.
-
-    Args:
-        text: valid JSON.
-        kept: members with names that begin with it stay; empty: none.
-    """
+    """Yields the values of valid JSON, and their quoted characters; members whose name begins with `kept` stay."""
     # `stays` has an element per open bracket: whether its content stays.
     stays, waiting, position = [False], False, 0
     while match := _TOKEN.match(text, position):

@@ -66,16 +66,16 @@ def _text_part(text: str, spans: Sequence[Span], syntax: InlineSyntax, *, in_cel
 def _writer(inline: Inline, raw: str, syntax: InlineSyntax, *, in_cell: bool) -> Callable[[str], tuple[str, ...]]:
     """Returns a function that takes little memory: most texts share one, and the others are read again."""
     if inline.is_plain and not (inline.before or inline.after):
-        return _write_plain_cell if in_cell else _write_plain
+        return _PLAIN[in_cell]
     return partial(_write_inline, raw=raw, syntax=syntax, in_cell=in_cell)
 
 
-def _write_plain(translation: str) -> tuple[str]:
-    return (write_block(write_text(translation)),)
+def _write_plain(translation: str, *, in_cell: bool) -> tuple[str]:
+    return (write_block(write_text(translation, in_cell=in_cell)),)
 
 
-def _write_plain_cell(translation: str) -> tuple[str]:
-    return (write_block(write_text(translation, in_cell=True)),)
+# One function for each kind of most texts, since each function takes memory.
+_PLAIN = {in_cell: partial(_write_plain, in_cell=in_cell) for in_cell in (False, True)}
 
 
 def _write_inline(translation: str, *, raw: str, syntax: InlineSyntax, in_cell: bool) -> tuple[str]:

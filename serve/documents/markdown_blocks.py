@@ -62,7 +62,6 @@ def _read_formula(state: StateBlock, first: int, last: int, silent: bool) -> boo
 
 
 def _read_markup_line(state: StateBlock, first: int, _: int, silent: bool) -> bool:
-    """Skips a line of markup."""
     if state.is_code_block(first) or not _MARKUP_LINE.fullmatch(_line(state, first).rstrip()):
         return False
     state.line = first if silent else first + 1

@@ -15,46 +15,12 @@ from typing import NamedTuple
 from markdown_it.common.utils import normalizeReference
 
 from dragoman.serve.documents.document import DocumentError
-from dragoman.serve.documents.element_ends import ElementEnds
-from dragoman.serve.documents.inline import Item, ItemKind
+from dragoman.serve.documents.inline import ElementEnds, Item, ItemKind
+from dragoman.serve.host.tables import read_table
 from dragoman.serve.protect.markup.html import VOID, read_translate
 
-# The first form that matches at an index wins. Repetitions are possessive, or as good as that.
-_FORMS = {
-    # `\(x^2\)` and `\[x^2\]`, or brackets of a text with backslashes.
-    "BRACKETED": r"\\\((?:[^\\\n]|\\[^()\n])*+\\\)|\\\[(?:[^\\]|\\[^\[\]])*+\\\]",
-    "ESCAPE": r"\\[!-/:-@\[-`{-~]",
-    "TICKS": r"`++",
-    "ADDRESS": r"<(?:[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*+|[^\s<>@]++@[^\s<>]++)>",
-    "TAG": r"<(?P<SLASH>/?)(?P<NAME>[A-Za-z][A-Za-z0-9-]*+)(?!\w)[^<>]*+>",
-    "COMMENT": r"<!--",
-    "REFERENCE": r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});",
-    # Parentheses occur in pairs. Final punctuation belongs to the sentence.
-    "URL": (
-        r"(?<!\w)(?:https?://|www\.)"
-        r"(?:[.,;:!?'\"]*+(?:[^\s<>()\[\]*`.,;:!?'\"]|\([^\s<>()\[\]*`]*+\)))++"
-    ),
-    # `:smile:`, but not a time.
-    "EMOJI": r"(?<![\w:]):(?:[a-z][a-z0-9_+-]*+|[+-]1):(?![\w:])",
-    "NOTE": r"\[\^[^\[\]\s]++\]",
-    # What stands before the text of a task or a heading, and the attributes behind it.
-    "ATTRIBUTES": r"\{[:#.][^{}\n]*+\}",
-    # Two dollars, or one of each: not those of prices.
-    "MATH": r"\$\$[^$]++\$\$|(?<![\w$])\$(?![\s$])[^$\n]++(?<!\s)\$(?![\w$])",
-    # `[[page]]`, `[[page|text]]`, `![[file]]`
-    "WIKI": r"!?\[\[(?P<PAGE>[^\[\]|\n]++)(?:\|(?P<SHOWN>[^\[\]\n]++))?\]\](?![(\[])",
-    # The bracket of an image, an inline footnote or a link.
-    "OPEN": r"[!^]?\[",
-    "CLOSE": r"\]",
-    "MARKS": r"\*++|_++|~~",
-    "BREAK": r"[ \t]*+\n[ \t]*+",
-    # Characters that begin nothing, up to the next one that may.
-    "TEXT": (
-        r"(?:[^\\`<&!^:\[\]*_~$\{\n \thw]|h(?!ttps?://)|w(?!ww\.)|:(?![a-z+-])|[ \t]++(?!\n)"
-        r"|<(?=[\s<>@])|&(?![#A-Za-z])|[!^](?!\[))++|."
-    ),
-}
-_TOKEN = re.compile("|".join(f"(?P<{name}>{form})" for name, form in _FORMS.items()), re.DOTALL)
+_FORMS: dict[str, list[str]] = read_table(__file__, "markdown_inline.yaml")
+_TOKEN = re.compile("|".join(f"(?P<{name}>{'|'.join(forms)})" for name, forms in _FORMS.items()), re.DOTALL)
 # Signs of formulas; words with blanks between them, without any of these, are prices and their text.
 _MATH = re.compile(r"\$[^$]*[\\^_=<>+*/|{}][^$]*\$|\$\S*\$")
 _MATH_SIGN = re.compile(r"[\\^_=<>+{}]")
@@ -109,11 +75,7 @@ class InlineReader:
             self._ticks[len(run[0])].append(run.start())
 
     def read(self) -> list[Item]:
-        """Returns the items; neighboring texts are one item, unless the first begins a link.
-
-        Raises:
-            DocumentError: if there are too many.
-        """
+        """Returns the items, with neighboring texts as one; raises DocumentError if there are too many."""
         position = 0
         if task := _TASK.match(self._raw):
             self._add(ItemKind.POINT, task[0])

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
-from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Segment
-from dragoman.serve.documents.office_charts import chart_parts
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
 from dragoman.serve.documents.office_paragraphs import DRAWING, WORD, paragraph_parts
 from dragoman.serve.documents.package import Package
 from dragoman.serve.documents.splice import Part, Parts, splice
-from dragoman.serve.documents.xml import XmlText, decode_xml
+from dragoman.serve.documents.xml import XmlText, decode_xml, escape, local
+from dragoman.serve.protect.markup.tokens import Kind, names
 
 # A character of its text may take four bytes, and its translation as many.
 MAX_MEMBER_BYTES = 16 << 20
@@ -43,11 +43,7 @@ class PackedDocument:
         return [segment for parts in self._members.values() for segment in parts.segments]
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """Returns the package with the translations; a member whose text stays keeps its bytes.
-
-        Raises:
-            DocumentError: if they are too long, or the encoding of a member lacks a character.
-        """
+        """Returns the package with the translations; raises DocumentError if they are too long or cannot be encoded."""
         left, changed = iter(translations), dict[str, bytes]()
         for name, parts in self._members.items():
             content = self._package.read(name)
@@ -61,11 +57,7 @@ class PackedDocument:
 def read_members(
     package: Package, members: Iterable[tuple[str, ReadParts]], request: DocumentRequest
 ) -> dict[str, Parts]:
-    """Returns the parts of members, by their names.
-
-    Raises:
-        DocumentError: if one is malformed or too large, or all have more texts than the request allows.
-    """
+    """Returns the parts by member; raises DocumentError if one is malformed or too large, or texts are too many."""
     read, number = dict[str, Parts](), 0
     for name, read_parts in members:
         try:
@@ -111,3 +103,38 @@ def _reader(kind: str) -> ReadParts | None:
 def _read_chart(document: XmlText) -> Iterator[Part]:
     yield from paragraph_parts(document, DRAWING)
     yield from chart_parts(document)
+
+
+# Elements with copies of strings, in both kinds of charts. Numbers and formulas have others.
+_STRINGS = names("strCache strLit multiLvlStrCache strDim")
+_VALUES = names("v pt")
+_NAME, _NAMED = "v", names("tx txData")
+
+
+def chart_parts(document: XmlText) -> Iterator[Part]:
+    """Yields the parts of the strings of a chart; its paragraphs are others."""
+    # Names of open elements, and the number of those with strings.
+    levels, strings = list[str](), 0
+    for index, token in enumerate(document.tokens):
+        name = local(token.name)
+        if token.kind is Kind.START:
+            text = document.ends[index] == index + 2 and document.tokens[index + 1].kind is Kind.TEXT
+            named = name == _NAME and levels and levels[-1] in _NAMED
+            if text and (named or (strings and name in _VALUES)):
+                yield from _part(document, index)
+            levels.append(name)
+            strings += name in _STRINGS
+        elif token.kind is Kind.END:
+            strings -= levels.pop() in _STRINGS
+
+
+def _part(document: XmlText, index: int) -> Iterator[Part]:
+    """Yields the part of an element with nothing but text."""
+    text = document.plain(index + 1, index + 1)
+    bare = text.strip()
+    if not is_translatable(bare):
+        return
+    start = text.index(bare)
+    before, after = escape(text[:start]), escape(text[start + len(bare) :])
+    span = document.tokens[index].end, document.tokens[index + 2].start
+    yield Part(Segment(bare), (span,), lambda translation: (f"{before}{escape(translation)}{after}",))

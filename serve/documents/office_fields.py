@@ -13,11 +13,7 @@ _PARTS = (Role.FIELD_BEGIN, Role.FIELD_SEPARATE, Role.FIELD_END, Role.INSTRUCTIO
 
 @dataclass(slots=True)
 class _Field:
-    """A field: indices of the pieces that begin it, separate instruction and result (-1: no such piece), and end it.
-
-    Attributes:
-        barriers: number of barriers before its begin; later, of those inside of it.
-    """
+    """A field: indices of the pieces of its begin, separators and end, -1 without; `barriers` are before its begin."""
 
     begin: int
     barriers: int

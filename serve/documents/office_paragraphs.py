@@ -7,6 +7,7 @@ are written anew. Runs with the format of most of its characters are plain text;
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from dragoman.serve.documents.office_fields import resolve_fields
@@ -14,6 +15,7 @@ from dragoman.serve.documents.office_runs import RunTags, stretch_part
 from dragoman.serve.documents.splice import Part
 from dragoman.serve.documents.stretches import Piece, Role, stretches
 from dragoman.serve.documents.xml import XmlText, any_inside, local
+from dragoman.serve.host.tables import read_table
 from dragoman.serve.protect.markup.tokens import Kind, names
 
 
@@ -39,35 +41,15 @@ class Dialect:
     noise: re.Pattern[str]
     text_start: str
 
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> "Dialect":
+        """Returns the dialect of a table."""
+        sets = {kind: names(row[kind]) for kind in ("wrappers", "containers", "points", "dropped")}
+        noise = re.compile(row["noise"])
+        return cls(frozenset(row["namespaces"]), **sets, noise=noise, text_start=row["text_start"])
 
-WORD = Dialect(
-    namespaces=frozenset(
-        {
-            "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
-            "http://purl.oclc.org/ooxml/wordprocessingml/main",
-        }
-    ),
-    wrappers=names("hyperlink ins moveTo smartTag bdo dir"),
-    containers=names("sdt sdtContent customXml"),
-    points=names(
-        "del moveFrom bookmarkStart bookmarkEnd commentRangeStart commentRangeEnd permStart permEnd fldSimple "
-        "footnoteReference endnoteReference commentReference sym noBreakHyphen drawing pict object"
-    ),
-    dropped=names("proofErr lastRenderedPageBreak softHyphen"),
-    noise=re.compile(r"<(?:\w+:)?(?:lang|noProof)(?=[\s/])[^<>]*/>"),
-    text_start='t xml:space="preserve"',
-)
-DRAWING = Dialect(
-    namespaces=frozenset(
-        {"http://schemas.openxmlformats.org/drawingml/2006/main", "http://purl.oclc.org/ooxml/drawingml/main"}
-    ),
-    wrappers=frozenset(),
-    containers=frozenset(),
-    points=names("fld"),
-    dropped=frozenset(),
-    noise=re.compile(r"\s(?:lang|altLang|dirty|err|smtClean|noProof)=\"[^\"]*\""),
-    text_start="t",
-)
+
+WORD, DRAWING = map(Dialect.of, read_table(__file__, "office_paragraphs.yaml").values())
 # Elements of other languages that go with the text: formulas, and drawings in two versions.
 _FOREIGN_POINTS = names("m:oMath mc:AlternateContent")
 _FIELD, _INSTRUCTION = "fldChar", "instrText"
@@ -88,8 +70,6 @@ def paragraph_parts(document: XmlText, dialect: Dialect) -> Iterator[Part]:
 
 
 class _ParagraphReader:
-    """Reads the pieces of paragraphs."""
-
     def __init__(
         self, document: XmlText, dialect: Dialect, prefix: str, paragraphs: Sequence[int], forms: dict[str, str]
     ) -> None:
@@ -153,13 +133,7 @@ class _ParagraphReader:
             index = self._document.ends[index] + 1
 
     def _run_piece(self, child: int, opening: str, begun: int | None, ended: int | None) -> Piece:
-        """Returns the piece of an element in a run.
-
-        Args:
-            child: start tag of the element.
-            begun: start tag of the run, if the element is its first one.
-            ended: start tag of the run, if the element is its last one.
-        """
+        """Returns the piece of an element in a run, which is `begun` by its first one, and `ended` by its last."""
         document, name = self._document, self._name(child)
         last = document.ends[child]
         text, raw = "", document.raw(child, last)

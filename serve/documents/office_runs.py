@@ -26,12 +26,7 @@ _NO_SYMBOLS = {ord(_SYMBOL_START): None, ord(_SYMBOL_END): None}
 
 @dataclass(frozen=True, slots=True)
 class RunTags:
-    """Tags of runs, with their prefix.
-
-    Attributes:
-        end: of a run.
-        text_start, text_end: around text.
-    """
+    """Tags of runs, with their prefix: the end of a run, and those around its text."""
 
     end: str
     text_start: str
@@ -40,11 +35,7 @@ class RunTags:
 
 @dataclass(frozen=True, slots=True)
 class _Atom:
-    """The markup of an item: markup in a run of its own, or a format, which begins or ends.
-
-    Attributes:
-        opening: of the run; empty: the markup is in no run.
-    """
+    """The markup of an item, in a run with this opening, or a format, which begins or ends; empty: in no run."""
 
     kind: Literal["markup", "format", "end"]
     opening: str = ""
@@ -78,8 +69,6 @@ def write_pieces(pieces: Sequence[Piece], tags: RunTags) -> str:
 
 
 class _Runs:
-    """Writes runs."""
-
     def __init__(self, opening: str, tags: RunTags) -> None:
         """Starts inside of a run with the given opening, or outside of runs."""
         self._opening = opening

@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterator
 
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest
-from dragoman.serve.documents.foreign import ENCRYPTED
 from dragoman.serve.documents.inline import Inline, Item, ItemKind
 from dragoman.serve.documents.office import PackedDocument, read_members
-from dragoman.serve.documents.package import Package
+from dragoman.serve.documents.package import ENCRYPTED, Package
 from dragoman.serve.documents.splice import Part
 from dragoman.serve.documents.stretches import Piece, Role, stretches
 from dragoman.serve.documents.xml import XmlText, any_inside, escape
@@ -62,8 +61,6 @@ def _parts(document: XmlText) -> Iterator[Part]:
 
 
 class _OpenDocumentReader:
-    """Reads the pieces of paragraphs."""
-
     def __init__(self, document: XmlText) -> None:
         self._document = document
         self._paragraphs = [index for index, token in enumerate(document.tokens) if token.name in _PARAGRAPHS]

@@ -5,24 +5,50 @@ All other members are copied without unpacking them. Packages are untrusted: nam
 
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from copy import copy
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from dragoman.serve.documents.document import UNLIMITED, DocumentError
-from dragoman.serve.documents.foreign import ENCRYPTED, describe_foreign
+from dragoman.serve.host.tables import read_table
+
+_COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_ENTRY_BYTES = 128
+_LENGTH_AT = 64
+_FOREIGN: dict[str, dict[str, str]] = read_table(__file__, "foreign.yaml")
+ENCRYPTED = _FOREIGN["streams"]["EncryptedPackage"]
+
+
+def describe_foreign(content: bytes) -> str | None:
+    """Returns what a file is and how it can be translated; None: it is unknown."""
+    if not content.startswith(_COMPOUND):
+        return next(
+            (problem for start, problem in _FOREIGN["beginnings"].items() if content.startswith(start.encode())), None
+        )
+    problems = (problem for name, problem in _FOREIGN["streams"].items() if any(_entries(content, name)))
+    return next(problems, "an old file of Microsoft Office: save it as .docx or .pptx")
+
+
+def _entries(content: bytes, name: str) -> Iterator[int]:
+    """Yields the offsets of the directory entries of a name in a compound file."""
+    wanted = f"{name}\0".encode("utf-16-le")
+    offset = content.find(wanted)
+    while offset >= 0:
+        length = content[offset + _LENGTH_AT : offset + _LENGTH_AT + 2]
+        if offset % _ENTRY_BYTES == 0 and int.from_bytes(length, "little") == len(wanted):
+            yield offset
+        offset = content.find(wanted, offset + 1)
+
 
 MAX_MEMBERS = 5000
 # Deflate reaches 1,032 for the same byte over and over; XML of real documents stays below 100.
 MAX_RATIO = 250
 # Smaller members may have any ratio.
 _RATIO_FROM_BYTES = 1 << 20
-_ENCRYPTED, _DESCRIPTOR, _UTF8 = 0x1, 0x8, 0x800
-_LOCAL = struct.Struct("<4s5H3L2H")
-_CENTRAL = struct.Struct("<4s4B4H3L5H2L")
-_END = struct.Struct("<4s4H2LH")
-_VERSION = 20
-_MAX_BYTES = (1 << 32) - 1
+_ENCRYPTED, _DESCRIPTOR = 0x1, 0x8
+# The header before a member; it ends with the lengths of the name and of the extra field, which follow it.
+_HEADER_BYTES, _NAME, _EXTRA = 30, slice(26, 28), slice(28, 30)
 
 
 class Package:
@@ -32,10 +58,10 @@ class Package:
         """Reads the directory of the file; raises DocumentError if it is no ZIP file, or exceeds a limit."""
         self._content = content
         try:
-            with ZipFile(BytesIO(content)) as file:
-                self._members = {
-                    item.filename: item for item in _checked(file.infolist(), len(content), unpacked_bytes)
-                }
+            self._file = ZipFile(BytesIO(content))
+            self._members = {
+                item.filename: item for item in _checked(self._file.infolist(), len(content), unpacked_bytes)
+            }
         except (BadZipFile, ValueError, NotImplementedError, struct.error) as error:
             raise DocumentError(describe_foreign(content) or f"not a ZIP package: {error}") from error
 
@@ -53,54 +79,39 @@ class Package:
             raise DocumentError(
                 f"{info.file_size:,} bytes unpacked, expected at most {max_bytes:,} of a part with text"
             )
-        packed = self._packed(info)
         try:
-            unpacked = packed if info.compress_type == ZIP_STORED else _inflate(packed, info.file_size)
-        except zlib.error as error:
-            raise DocumentError(f"member {name}: {error}") from error
-        if len(unpacked) != info.file_size or zlib.crc32(unpacked) != info.CRC:
+            with self._file.open(info) as member:
+                unpacked = member.read(info.file_size)
+        except (BadZipFile, EOFError, NotImplementedError, ValueError, zlib.error) as error:
+            raise DocumentError(f"member {name}: damaged: {error}") from error
+        if len(unpacked) != info.file_size:
             raise DocumentError(f"member {name}: damaged")
         return unpacked
 
     def replace(self, changed: Mapping[str, bytes]) -> bytes:
-        """Returns the package with the new content of some members."""
-        parts, directory, offset = list[bytes](), list[bytes](), 0
-        for info in self._members.values():
-            name, flags = _written_name(info)
-            if info.filename in changed:
-                data = changed[info.filename]
-                method, crc, size, packed = ZIP_DEFLATED, zlib.crc32(data), len(data), _deflate(data)
-            else:
-                method, crc, size = info.compress_type, info.CRC, info.file_size
-                packed = self._packed(info)
-            time, date = _dos_time(info)
-            sizes = (crc, len(packed), size, len(name))
-            local = _LOCAL.pack(b"PK\3\4", _VERSION, flags, method, time, date, *sizes, 0)
-            directory.append(
-                _CENTRAL.pack(
-                    b"PK\1\2", _VERSION, info.create_system, _VERSION, 0, flags, method, time, date, *sizes,
-                    0, 0, 0, info.internal_attr, info.external_attr, offset,
-                )
-                + name
-            )  # fmt: skip
-            parts += (local, name, packed)
-            offset += len(local) + len(name) + len(packed)
-        if offset > _MAX_BYTES:
-            raise DocumentError("the translated package has more than 4 GiB")
-        number, length = len(directory), sum(map(len, directory))
-        end = _END.pack(b"PK\5\6", 0, 0, number, number, length, offset, 0)
-        return b"".join((*parts, *directory, end))
+        """Returns the package with the new content of some members, at least one."""
+        file = BytesIO()
+        with ZipFile(file, "w") as package:
+            for info in self._members.values():
+                member = copy(info)
+                member.extra, member.flag_bits = b"", info.flag_bits & ~_DESCRIPTOR
+                if info.filename in changed:
+                    member.compress_type = ZIP_DEFLATED
+                    package.writestr(member, changed[info.filename])
+                    member.external_attr = info.external_attr
+                else:
+                    member.header_offset = package.start_dir
+                    file.write(member.FileHeader() + self._packed(info))
+                    package.filelist.append(member)
+                    package.start_dir = file.tell()
+        return file.getvalue()
 
     def _packed(self, info: ZipInfo) -> bytes:
-        """Returns a member as it is stored."""
-        start = info.header_offset
-        header = self._content[start : start + _LOCAL.size]
-        if len(header) < _LOCAL.size or header[:4] != b"PK\3\4":
-            raise DocumentError(f"member {info.filename}: damaged")
-        fields = _LOCAL.unpack(header)
-        first = start + _LOCAL.size + fields[-2] + fields[-1]
+        header = self._content[info.header_offset : info.header_offset + _HEADER_BYTES]
+        lengths = (int.from_bytes(header[field], "little") for field in (_NAME, _EXTRA))
+        first = info.header_offset + _HEADER_BYTES + sum(lengths)
         packed = self._content[first : first + info.compress_size]
-        if len(packed) != info.compress_size:
+        if not header.startswith(b"PK\3\4") or len(packed) != info.compress_size:
             raise DocumentError(f"member {info.filename}: damaged")
         return packed
 
@@ -128,24 +139,3 @@ def _checked(infos: list[ZipInfo], content_bytes: int, unpacked_bytes: int) -> l
         if info.file_size > max(_RATIO_FROM_BYTES, MAX_RATIO * info.compress_size):
             raise DocumentError(f"member {name!r}: compressed more than {MAX_RATIO} times")
     return infos
-
-
-def _inflate(packed: bytes, size: int) -> bytes:
-    """Unpacks at most one byte more than the directory states."""
-    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, size + 1)
-
-
-def _deflate(data: bytes) -> bytes:
-    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    return packer.compress(data) + packer.flush()
-
-
-def _written_name(info: ZipInfo) -> tuple[bytes, int]:
-    """Returns the bytes of a name, and the flags of its member."""
-    flags = info.flag_bits & ~_DESCRIPTOR
-    return info.orig_filename.encode("utf-8" if flags & _UTF8 else "cp437"), flags
-
-
-def _dos_time(info: ZipInfo) -> tuple[int, int]:
-    year, month, day, hour, minute, second = info.date_time
-    return hour << 11 | minute << 5 | second // 2, (year - 1980) << 9 | month << 5 | day

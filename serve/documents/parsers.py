@@ -6,9 +6,9 @@ To write a translation, a document is parsed again, unless it is small and the p
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from dragoman.serve.documents.distinct import DistinctSegments
 from dragoman.serve.documents.document import DocumentError, DocumentRequest
 from dragoman.serve.documents.formats import parse_document
+from dragoman.serve.documents.translation import DistinctSegments
 from dragoman.serve.sandbox.frames import Item
 from dragoman.serve.sandbox.worker import MAX_SMALL_INPUT_BYTES, Parser, Refusal
 
@@ -34,7 +34,6 @@ def _parse(items: list[Item]) -> Iterator[Item]:
 
 
 def _write(items: list[Item]) -> Iterator[Item]:
-    """Yields the translated document."""
     name, request, data, *translations = items
     source = _source(name, request, data)
     document = _kept.pop(source, None) or _read(source)

@@ -35,7 +35,6 @@ def parse_plain(content: bytes, request: DocumentRequest) -> Document:
 
 
 def _parts(text: str) -> Iterator[Part]:
-    """Yields the parts of all columns."""
     start = 0
     for match in _SEPARATOR.finditer(text):
         first, last = _text_of(text, start, match.start())

@@ -7,9 +7,8 @@ from dragoman.serve.documents.document import DocumentError, DocumentRequest, Se
 from dragoman.serve.documents.job import JobLimits
 from dragoman.serve.documents.parsers import PARSE, WRITE
 from dragoman.serve.sandbox.frames import Item
-from dragoman.serve.sandbox.limits import MEBIBYTE, Limits
 from dragoman.serve.sandbox.sandbox import Sandbox
-from dragoman.serve.sandbox.worker import Refusal
+from dragoman.serve.sandbox.worker import MEBIBYTE, Limits, Refusal
 
 # Per byte of the largest document. Writing takes the memory of parsing, and that of the translations. With the default
 # size, a hostile document costs the whole service less than 300 MiB while it is parsed.
@@ -52,22 +51,12 @@ class DocumentReader:
         await self._sandbox.check()
 
     async def parse(self, name: str, data: bytes, request: DocumentRequest) -> DocumentText:
-        """Returns the text of a document.
-
-        Raises:
-            DocumentError: if the document is malformed.
-            ServiceError: if it exceeds a limit, or cannot be read now.
-        """
+        """Returns the text; raises DocumentError if the document is malformed, ServiceError if it cannot be read."""
         parts, characters, *segments = await self._call(PARSE, _PARSE_BYTES, (name, asdict(request), data))
         return DocumentText(segments, parts, characters)
 
     async def write(self, name: str, data: bytes, request: DocumentRequest, translations: Sequence[str]) -> bytes:
-        """Returns a document with one translation per different segment.
-
-        Raises:
-            DocumentError: if the encoding of the document lacks a character.
-            ServiceError: as `parse`.
-        """
+        """Returns the translated document; raises DocumentError if its encoding lacks a character, or ServiceError."""
         (written,) = await self._call(WRITE, _WRITE_BYTES, (name, asdict(request), data, *translations))
         return bytes(written)
 

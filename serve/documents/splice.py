@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
+import webencodings
+
 from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment
 
 Span = tuple[int, int]
@@ -51,8 +53,7 @@ class SplicedDocument:
             request: bounds the number of parts.
             edits: made if any text changes. They are complete once all parts are read.
 
-        Raises:
-            DocumentError: if there are more parts than the request allows.
+        Raises DocumentError if there are more parts than the request allows.
         """
         self._text = text
         self._edits = edits
@@ -65,31 +66,15 @@ class SplicedDocument:
         return self._parts.segments
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """Returns the document with the translations.
-
-        Raises:
-            DocumentError: if they are too long, or the encoding lacks a character.
-        """
+        """Returns the translated document; raises DocumentError if it is too long or its encoding lacks a character."""
         return self._encode(splice(self._text, self._parts, translations, self._edits))
 
 
 class Parts:
-    """Parts in few objects: garbage collections, which stop all threads, traverse each object.
-
-    Attributes:
-        segments: of the parts; equal ones are one object.
-    """
+    """Parts in few objects, with one per equal segment: garbage collections, which stop all threads, traverse each."""
 
     def __init__(self, parts: Iterable[Part], request: DocumentRequest, before: int = 0) -> None:
-        """Stores parts.
-
-        Args:
-            request: bounds the number of parts.
-            before: number of parts of other texts of the document.
-
-        Raises:
-            DocumentError: if there are more parts than the request allows.
-        """
+        """Stores parts; raises DocumentError if they, after `before` others, are more than the request allows."""
         self.segments = list[Segment]()
         # The first and the last offset of each span, and how many numbers there are up to the end of each part.
         self._offsets = array("q")
@@ -127,11 +112,7 @@ def unchanged(translation: str) -> tuple[str]:
 
 
 def splice(text: str, parts: Iterable[Part], translations: Sequence[str], others: Sequence[Edit] = ()) -> str:
-    """Returns a text with the translations of its parts, and with other edits if a translation changes it.
-
-    Raises:
-        DocumentError: if they are too long.
-    """
+    """Returns a text with the translations of its parts and other edits; raises DocumentError if they are too long."""
     edits, characters = list[Edit](), 0
     for edit in chain.from_iterable(map(_edits, parts, translations)):
         edits.append(edit)
@@ -165,26 +146,13 @@ _BYTE_ORDER_MARKS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "
 
 
 def decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:
-    """Returns the text of a file in UTF-8, or in UTF-16 with a byte order mark, and a function that encodes it again.
-
-    The byte order mark stays in the text.
-
-    Raises:
-        DocumentError: if the file has another encoding.
-    """
+    """Returns the text, with its byte order mark, and its encoder; raises DocumentError if it is not Unicode."""
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if content.startswith(mark)), "utf-8")
     return decode_as(content, encoding)
 
 
 def decode_as(content: bytes, encoding: str, errors: str = "strict") -> tuple[str, Callable[[str], bytes]]:
-    """Returns the text of a file in a known encoding, and a function that encodes it again.
-
-    Args:
-        errors: how to encode characters that the encoding lacks.
-
-    Raises:
-        DocumentError: if the file has another encoding.
-    """
+    """Returns the text and its encoder, with `errors` for lacking characters; raises DocumentError for other bytes."""
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
@@ -199,3 +167,12 @@ def decode_as(content: bytes, encoding: str, errors: str = "strict") -> tuple[st
             raise DocumentError(f"the encoding {encoding} lacks the character {character!r}") from error
 
     return text, encode
+
+
+def encoding_of(label: str) -> str | None:
+    """Returns the name of an encoding, which extends ASCII, in Python; None: UTF-8, UTF-16 or an unknown one."""
+    # Browsers ignore `latin-1`, but editors write it.
+    encoding = webencodings.lookup(label.lower().replace("latin-", "latin"))
+    if encoding is None or encoding.name.startswith("utf-") or encoding.name in ("replacement", "x-user-defined"):
+        return None
+    return str(encoding.codec_info.name)

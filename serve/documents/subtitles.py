@@ -65,17 +65,8 @@ class _Cue:
         return "".join(item.raw for item in self.inline.items if item.kind is ItemKind.TEXT)
 
 
-def parse_srt(content: bytes, request: DocumentRequest) -> Document:
-    """Parses SubRip subtitles."""
-    return _parse(content, request, vtt=False)
-
-
-def parse_vtt(content: bytes, request: DocumentRequest) -> Document:
-    """Parses WebVTT subtitles."""
-    return _parse(content, request, vtt=True)
-
-
-def _parse(content: bytes, request: DocumentRequest, *, vtt: bool) -> Document:
+def parse_subtitles(content: bytes, request: DocumentRequest, *, vtt: bool) -> Document:
+    """Parses subtitles, of WebVTT or of SubRip."""
     text, encode = decode(content)
     line_end = "\r\n" if "\r\n" in text else "\n"
     parts = (_part(group, line_end, vtt=vtt) for group in _groups(_cues(text, vtt=vtt)))

@@ -6,10 +6,12 @@ element are in one part. If the element is too long, its tags are in no part, an
 
 import asyncio
 import re
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import chain
 
-from dragoman.serve.documents.document import Segment, is_translatable
+from dragoman.serve.documents.document import Document, Segment, is_translatable
+from dragoman.serve.translation.divided import divide_window
 
 # The size of a part of a segment. A sentence is cut only if it is longer.
 PART_CHARACTERS = 1000
@@ -23,50 +25,60 @@ _WORD_END = re.compile(rf"{_START}(?<=\S)(?=\s|\Z)|{_START}(?!\0)", re.DOTALL)
 _TAG = re.compile(r"(?P<OPEN><g [^<>]*>)|(?P<CLOSE></g>)|<[bx] [^<>]*>|<k [^<>]*>[^<]*</k>")
 
 
+# Translates parts of one format together.
+TranslateParts = Callable[[Sequence[Segment]], Awaitable[Sequence[str]]]
+
+
 async def translate_segments(
-    segments: Sequence[Segment],
-    translate: Callable[[Segment], Awaitable[str]],
-    in_flight: int,
-    report: Callable[[], object],
+    segments: Sequence[Segment], translate: TranslateParts, in_flight: int, report: Callable[[], object]
 ) -> list[str]:
     """Returns one translation per segment, in their order; the first failure ends all calls.
 
     Args:
         segments: different ones of a document.
-        translate: translates one segment, or a part of one.
-        in_flight: number of segments that are translated at once.
+        translate: returns one translation per segment, or part of one.
+        in_flight: number of parts that are translated at once.
         report: called after the translation of each part, as `count_parts` counts them.
     """
-    found = [""] * len(segments)
-    waiting = enumerate(segments)
+    found = [list[str]() for _ in segments]
+    requests, size = divide_window(in_flight)
+    waiting = _requests(segments, found, size)
 
     async def work() -> None:
-        for number, segment in waiting:
-            found[number] = await _translate(segment, translate, report)
+        for request in waiting:
+            translations = await translate([part for _, _, part in request])
+            for (pieces, place, _), translation in zip(request, translations, strict=True):
+                pieces[place] = translation
+                report()
+            # A translation that is known already waits for nothing.
+            await asyncio.sleep(0)
 
-    workers = [asyncio.create_task(work()) for _ in range(in_flight)]
+    workers = [asyncio.create_task(work()) for _ in range(requests)]
     try:
         await asyncio.gather(*workers)
     finally:
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
-    return found
+    return list(map("".join, found))
 
 
-async def _translate(
-    segment: Segment, translate: Callable[[Segment], Awaitable[str]], report: Callable[[], object]
-) -> str:
-    translations = list[str]()
-    for part in _parts(segment):
-        if isinstance(part, Segment):
-            translations.append(await translate(part))
-            report()
-        else:
-            translations.append(part)
-        # A translation that is known already waits for nothing.
-        await asyncio.sleep(0)
-    return "".join(translations)
+def _requests(
+    segments: Sequence[Segment], found: Sequence[list[str]], size: int
+) -> Iterator[list[tuple[list[str], int, Segment]]]:
+    """Yields parts of one format, up to `size`, each with its place; writes the texts that stay to `found`."""
+    waiting = defaultdict[str, list[tuple[list[str], int, Segment]]](list)
+    for segment, pieces in zip(segments, found, strict=True):
+        for part in _parts(segment):
+            if not isinstance(part, Segment):
+                pieces.append(part)
+                continue
+            request = waiting[part.format]
+            request.append((pieces, len(pieces), part))
+            pieces.append("")
+            if len(request) == size:
+                yield waiting.pop(part.format)
+    yield from waiting.values()
 
 
 def count_parts(segment: Segment) -> int:
@@ -173,3 +185,26 @@ def _cut(text: str, start: int, end: int) -> tuple[int, int]:
     while text[end : end + 1] == "\0":
         end += 1
     return end, end
+
+
+class DistinctSegments:
+    """The different segments of a document. Many take long.
+
+    Attributes:
+        segments: in the order of their first occurrences.
+        parts: number of the parts in which the segments are translated.
+        characters: of all segments of the document.
+    """
+
+    def __init__(self, document: Document) -> None:
+        numbers = dict[Segment, int]()
+        of_document = document.segments
+        self._document = document
+        self._numbers = [numbers.setdefault(item, len(numbers)) for item in of_document]
+        self.segments = list(numbers)
+        self.parts = sum(map(count_parts, self.segments))
+        self.characters = sum(len(item.visible) for item in of_document)
+
+    def write(self, translations: Sequence[str]) -> bytes:
+        """Returns the translated document; raises DocumentError if its encoding lacks a character."""
+        return self._document.write([translations[number] for number in self._numbers])

@@ -41,8 +41,6 @@ class _Unit:
 
 
 class _UnitReader:
-    """Finds the units of a document."""
-
     def __init__(self, document: XmlText, request: DocumentRequest) -> None:
         self._document = document
         self._request = request
@@ -105,10 +103,10 @@ class _UnitReader:
         )
 
     def _edit_language(self, index: int, language: str) -> tuple[Span, str] | None:
-        wanted, token = self._request.target, self._document.tokens[index]
-        if not wanted or re.split("[-_]", language.lower())[0] == wanted.lower():
+        if not self._request.needs_target(language):
             return None
-        return (token.start, token.end), _with_attribute(self._document.raw(index, index), self._language, wanted)
+        token, tag = self._document.tokens[index], self._document.raw(index, index)
+        return (token.start, token.end), _with_attribute(tag, self._language, self._request.target)
 
     def _unit_parts(self, unit: _Unit, source: int) -> Iterator[Part]:
         """Yields the parts of a unit: together they write its target."""
@@ -206,7 +204,6 @@ def _part(inline: Inline, before: str, after: str, target: Span, edits: list[tup
 
 
 def _with_attribute(tag: str, name: str, value: str) -> str:
-    """Returns a start tag with a value for an attribute."""
     written = f' {name}="{value}"'
     changed, number = re.subn(rf"\s{re.escape(name)}\s*=\s*(?:\"[^\"]*\"|'[^']*')", written, tag, count=1)
     return changed if number else re.sub(r"(?<!\s)\s*+(/?>)\Z", rf"{written}\1", tag)

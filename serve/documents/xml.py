@@ -91,13 +91,7 @@ class _Tokens(Sequence[Token]):
 
 
 class XmlText:
-    """A document and its tokens.
-
-    Attributes:
-        text: the document.
-        tokens: in their order.
-        ends: the index of the end tag, per start tag; of other tokens their own index.
-    """
+    """A document and its tokens; `ends` has the index of each start tag's end tag, and of others their own."""
 
     def __init__(self, text: str) -> None:
         """Reads a document; raises DocumentError if it is malformed, declares entities, or exceeds a limit."""
@@ -143,12 +137,7 @@ class XmlText:
         return first
 
     def elements(self, name: str, namespaces: frozenset[str]) -> Iterator[tuple[int, str]]:
-        """Yields the start tags of elements of a namespace, and their prefixes with colons.
-
-        Args:
-            name: of the elements, without prefix.
-            namespaces: any of them.
-        """
+        """Yields the start tags of elements with a name of any of the namespaces, and their prefixes with colons."""
         # Per prefix: the ends of the elements that declare it, and its namespaces; the last one that is open counts.
         declared = defaultdict[str, list[tuple[int, str]]](list)
         for index, token in enumerate(self.tokens):

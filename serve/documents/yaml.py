@@ -12,7 +12,6 @@ from itertools import islice
 import yaml
 
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
-from dragoman.serve.documents.locales import is_of_source, needs_target
 from dragoman.serve.documents.splice import Edit, Part, Span, SplicedDocument, decode
 from dragoman.serve.documents.tagged import value_part
 
@@ -53,7 +52,7 @@ def _parts(text: str, request: DocumentRequest, edits: list[Edit]) -> Iterator[P
                 yield part
     except (yaml.YAMLError, RecursionError) as error:
         raise DocumentError(f"not YAML: {error}") from error
-    if len(roots) == 1 and is_of_source(roots[0].value, request) and needs_target(roots[0].value, request):
+    if len(roots) == 1 and request.is_of_source(roots[0].value) and request.needs_target(roots[0].value):
         start, end = _span(text, roots[0])
         edits.append(((start, end), _write(text[start:end], request.target)))
 
@@ -67,10 +66,7 @@ class _Level:
 
 
 def _values(text: str, roots: list[yaml.ScalarEvent]) -> Iterator[yaml.ScalarEvent]:
-    """Yields the scalars that are values, and adds the names of the root to `roots`.
-
-    Events, unlike nodes, need no recursion.
-    """
+    """Yields the scalars that are values, and adds names of the root to `roots`; events need no recursion."""
     levels = [_Level(mapping=False)]
     for event in yaml.parse(text, yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):
         if isinstance(event, yaml.CollectionEndEvent):
@@ -136,11 +132,7 @@ def _write(raw: str, value: str) -> str:
 
 
 def _write_block(raw: str, before: str, translation: str) -> str:
-    """Returns a block scalar with another text; its header and the white space around its text stay.
-
-    Args:
-        before: white space at the start of its value.
-    """
+    """Returns a block scalar with another text; its header stays, and so does `before`, its white space."""
     header, _, body = raw.partition("\n")
     head, _, tail = body.partition(body.strip())
     blanks = before.rpartition("\n")[2]

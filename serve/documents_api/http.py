@@ -1,7 +1,7 @@
 """The REST routes of documents: create a job, read its status, take the result, delete it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from http import HTTPStatus
 from typing import Any
 
@@ -13,16 +13,51 @@ from starlette.responses import Response
 from dragoman.serve.documents.formats import FORMATS
 from dragoman.serve.documents.job import Job, JobOptions, JobStatus
 from dragoman.serve.documents.jobs import DocumentJobs
-from dragoman.serve.documents_api.documentation import create_documentation, result_documentation
 from dragoman.serve.documents_api.result import DocumentAnswer
 from dragoman.serve.documents_api.translator import SegmentTranslator, request_for
 from dragoman.serve.edge.parameters import ParameterReader, Parameters
 from dragoman.serve.edge.problems import problem_documentation
+from dragoman.serve.edge.reader import TIMEOUT_PARAMETER
 from dragoman.serve.edge.route_table import DOCUMENTS, Route, RouteGroup, described_by_name
+from dragoman.serve.edge.schemas import BINARY, content_of, inlined_schema, object_of
 from dragoman.serve.errors import DocumentNotFoundError, DocumentNotReadyError, InvalidRequestError
 from dragoman.serve.observability.logs import RequestRecord
-from dragoman.serve.translation.fields import refusal
+from dragoman.serve.translation.fields import Fields, refusal
 from dragoman.serve.translation.markup import read_markup
+
+_FILE = content_of(BINARY, ("application/octet-stream",))
+_TEXTS = {
+    "source_language": {
+        "type": "string",
+        "description": "ISO 639-1 code, or `auto`: the server detects the language of the document. May be empty if a "
+        "single language is translated into the target language.",
+    },
+    "target_language": {"type": "string", "description": "ISO 639-1 code of the target language."},
+    "name": {"type": "string", "description": "Name of the file, whose end names the format."},
+}
+
+
+def create_documentation(options: type[Fields]) -> dict[str, Any]:
+    """Returns the OpenAPI request of `POST /v1/documents`."""
+    fields = {**_TEXTS, **inlined_schema(options)["properties"]}
+    form = object_of("file target_language", file={**BINARY, "description": "The document."}, **fields)
+    query = [
+        {
+            "name": name,
+            "in": "query",
+            "schema": {key: value for key, value in field.items() if key != "description"},
+            "description": field.get("description", ""),
+        }
+        for name, field in fields.items()
+    ]
+    content = {**content_of(form, ("multipart/form-data",)), **_FILE}
+    return {"requestBody": {"required": True, "content": content}, "parameters": [*query, TIMEOUT_PARAMETER]}
+
+
+def result_documentation() -> dict[int | str, dict[str, Any]]:
+    """Returns the OpenAPI response of the result."""
+    return {int(HTTPStatus.OK): {"description": "The translated document.", "content": _FILE}}
+
 
 DOCUMENTS_PATH = "/v1/documents"
 DISABLED = "documents: requires a server with --state-dir"
@@ -53,19 +88,9 @@ class JobDescription:
     @classmethod
     def of(cls, job: Job) -> "JobDescription":
         """Returns the description of a job."""
-        done = job.status is JobStatus.DONE
-        return cls(
-            id=job.id,
-            name=job.name,
-            source_language=job.source_language,
-            target_language=job.target_language,
-            status=job.status,
-            progress=1.0 if done else round(job.translated / max(1, job.segments), 3),
-            characters=job.characters,
-            created_seconds=job.created_seconds,
-            expires_seconds=job.expires_seconds,
-            error=job.error or None,
-        )
+        progress = 1.0 if job.status is JobStatus.DONE else round(job.translated / max(1, job.segments), 3)
+        copied = {field.name: getattr(job, field.name) for field in fields(cls) if field.name != "progress"}
+        return cls(**{**copied, "progress": progress, "error": job.error or None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,33 +110,20 @@ _JOB, _FORMATS = TypeAdapter(JobDescription), TypeAdapter(DocumentFormats)
 
 
 def _describe_routes() -> dict[str, dict[str, Any]]:
-    unknown = {"responses": problem_documentation(InvalidRequestError, DocumentNotFoundError)}
+    unknown = problem_documentation(InvalidRequestError, DocumentNotFoundError)
     unready = problem_documentation(InvalidRequestError, DocumentNotFoundError, DocumentNotReadyError)
+    stored = {"response_model": JobDescription, "responses": problem_documentation()}
+    created = {**stored, "status_code": HTTPStatus.CREATED, "openapi_extra": create_documentation(JobOptions)}
+    deleted = {"status_code": HTTPStatus.NO_CONTENT, "response_class": Response, "responses": unknown}
+    result = {"response_class": Response, "responses": {**result_documentation(), **unready}}
+    found = {"response_model": JobDescription, "responses": unknown}
+    formats = {"response_model": DocumentFormats, "responses": unknown}
     return {
-        "create": {
-            "summary": "Stores a document for translation",
-            "status_code": HTTPStatus.CREATED,
-            "openapi_extra": create_documentation(JobOptions),
-            "response_model": JobDescription,
-            "responses": problem_documentation(),
-        },
-        "formats": {
-            "summary": "Returns which documents the server translates",
-            "response_model": DocumentFormats,
-            **unknown,
-        },
-        "get": {"summary": "Returns the status of a document", "response_model": JobDescription, **unknown},
-        "result": {
-            "summary": "Returns the translated document",
-            "response_class": Response,
-            "responses": {**result_documentation(), **unready},
-        },
-        "delete": {
-            "summary": "Deletes a document and its translation",
-            "status_code": HTTPStatus.NO_CONTENT,
-            "response_class": Response,
-            **unknown,
-        },
+        "create": {"summary": "Stores a document for translation", **created},
+        "formats": {"summary": "Returns which documents the server translates", **formats},
+        "get": {"summary": "Returns the status of a document", **found},
+        "result": {"summary": "Returns the translated document", **result},
+        "delete": {"summary": "Deletes a document and its translation", **deleted},
     }
 
 
@@ -119,12 +131,7 @@ class HttpDocuments:
     """Handlers of the document routes."""
 
     def __init__(self, jobs: DocumentJobs | None, translator: SegmentTranslator, reader: ParameterReader) -> None:
-        """Creates the handlers.
-
-        Args:
-            jobs: None: the server has no state directory, and refuses documents.
-            reader: of bodies as large as documents.
-        """
+        """Creates the handlers; `jobs` None: the server has no state directory, and refuses documents."""
         self._jobs = jobs
         self._translator = translator
         self._reader = reader
@@ -186,7 +193,6 @@ class HttpDocuments:
         return self._jobs
 
     async def _receive(self, request: Request) -> tuple[str, bytes, Parameters]:
-        """Returns name and bytes of the file, and the other parameters."""
         parameters, data = await self._reader.read_file(request)
         if data is not None:
             return str(parameters.first("name") or ""), data, parameters

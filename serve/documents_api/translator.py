@@ -6,15 +6,19 @@ free ones.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from dragoman.serve.documents.document import Segment
-from dragoman.serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS, SPLITTING_TAGS
+from dragoman.serve.documents.inline import TAGS
 from dragoman.serve.documents.job import Job, JobOptions
+from dragoman.serve.documents.jobs import DocumentJobs
 from dragoman.serve.documents.reader import DocumentText
+from dragoman.serve.documents.translation import TranslateParts
 from dragoman.serve.edge.auth import Authenticator
+from dragoman.serve.edge.parameters import ParameterReader
 from dragoman.serve.errors import (
     DeadlineExceededError,
     DeadlineUnmeetableError,
@@ -31,6 +35,7 @@ from dragoman.serve.registry.registry import ModelRegistry
 from dragoman.serve.registry.route import equal_languages
 from dragoman.serve.scheduler.sequence import FairnessKey
 from dragoman.serve.translation.detection import best_guess, detect_languages
+from dragoman.serve.translation.divided import divide_window, translate_divided
 from dragoman.serve.translation.fields import shown
 from dragoman.serve.translation.request import AUTO, TranslateRequest
 
@@ -52,21 +57,18 @@ class SegmentTranslator:
     def __init__(self, dispatcher: Dispatcher, models: ModelRegistry, authenticator: Authenticator) -> None:
         self._dispatcher = dispatcher
         self._authenticator = authenticator
-        slots = min(model.pipeline.settings.total_slots for model in models)
+        slots = min(model.settings.total_slots for model in models)
         self.in_flight = max(1, slots // 2)
-        self._free_segments = asyncio.Semaphore(self.in_flight)
+        requests, _ = divide_window(self.in_flight)
+        self._free_requests = asyncio.Semaphore(requests)
 
     def check(self, request: TranslateRequest, record: RequestRecord) -> None:
-        """Checks the languages and the model of a request.
-
-        Raises:
-            ServiceError: if no model that the client may use has the direction, or the languages are equal.
-        """
+        """Checks languages and model of a request; raises ServiceError if no permitted model has the direction."""
         self._dispatcher.find_languages(request, record)
 
     @asynccontextmanager
-    async def begin(self, job: Job, document: DocumentText) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
-        """Yields a function that translates one segment; the source language is that of the whole document.
+    async def begin(self, job: Job, document: DocumentText) -> AsyncIterator[TranslateParts]:
+        """Yields a function that translates segments of one format; the source language is that of the whole document.
 
         The job is one request of its API key, whose characters count if the block succeeds.
 
@@ -86,7 +88,7 @@ class SegmentTranslator:
         try:
             async with self._charge(record, document.characters):
                 try:
-                    yield partial(self._translate_segment, template, record)
+                    yield partial(self._translate_segments, template, record)
                 except asyncio.CancelledError:
                     raise _InterruptedError from None
         except _InterruptedError:
@@ -105,33 +107,37 @@ class SegmentTranslator:
                     break
             yield
 
-    async def _translate_segment(self, template: TranslateRequest, record: RequestRecord, segment: Segment) -> str:
-        request = template._replace(text=(segment.text,), format=segment.format)
-        if segment.format == "xml":
-            request = request._replace(
-                ignore_tags=IGNORE_TAGS, splitting_tags=SPLITTING_TAGS, non_splitting_tags=NON_SPLITTING_TAGS
-            )
-        async with self._free_segments:
-            return await self._translate(request, record)
+    async def _translate_segments(
+        self, template: TranslateRequest, record: RequestRecord, segments: Sequence[Segment]
+    ) -> list[str]:
+        request = template._replace(format=segments[0].format)
+        if request.format == "xml":
+            request = request._replace(**TAGS)
+        translate = partial(self._translate, request, record)
+        texts = [segment.text for segment in segments]
+        async with self._free_requests:
+            return [found async for found in translate_divided(translate, texts, _is_invalid)]
 
-    async def _translate(self, request: TranslateRequest, record: RequestRecord) -> str:
+    async def _translate(self, template: TranslateRequest, record: RequestRecord, texts: Sequence[str]) -> list[str]:
         while True:
             deadline_seconds = time.monotonic() + ATTEMPT_SECONDS
+            request = template._replace(text=texts, deadline_seconds=deadline_seconds)
             try:
-                response = await self._dispatcher.translate_accepted(
-                    request._replace(deadline_seconds=deadline_seconds), record
-                )
+                response = await self._dispatcher.translate_accepted(request, record)
             except _PASSING:
                 await asyncio.sleep(PAUSE_SECONDS)
             except InvalidRequestError as error:
-                problem = f"{error.problem} (of the document's text {shown(request.text[0])})"
+                problem = f"{error.problem} (of the document's text {shown(texts[0])})"
                 raise InvalidRequestError(error.field.removesuffix("[0]"), problem) from error
             else:
-                return response.translations[0].text
+                return [translation.text for translation in response.translations]
+
+
+def _is_invalid(error: Exception) -> bool:
+    return isinstance(error, InvalidRequestError)
 
 
 async def _detect(segments: Sequence[Segment], candidates: Sequence[str]) -> str:
-    """Returns the language of the first segments."""
     text, characters = list[str](), 0
     for segment in segments:
         if characters > MAX_CHARACTERS:
@@ -150,3 +156,12 @@ def request_for(source_language: str, target_language: str, options: JobOptions)
         target_language=target_language,
         **options.model_dump(exclude={"retranslate", "ignore_tags"}),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentParts:
+    """The jobs of documents, None: documents are refused, what checks languages and models, and reads large bodies."""
+
+    jobs: DocumentJobs | None
+    translator: SegmentTranslator
+    reader: ParameterReader

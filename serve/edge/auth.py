@@ -47,8 +47,7 @@ class Tls:
     def __init__(self, files: TlsFiles) -> None:
         """Reads the files.
 
-        Raises:
-            FileError: if a file cannot be read or parsed, or the key does not match the certificate.
+        Raises FileError if a file cannot be read or parsed, or the key does not match the certificate.
         """
         paths = (files.certificate, files.key, files.client_ca)
         self.mutual = files.client_ca is not None
@@ -128,8 +127,7 @@ class Authenticator:
     def check_key(self, *authorizations: str) -> Account | None:
         """Returns the account of the key in the only `authorization` header; None: no key is required.
 
-        Raises:
-            UnauthorizedError: if a key is required and there is no valid one.
+        Raises UnauthorizedError if a key is required and there is no valid one.
         """
         if self._keys is None:
             return None
@@ -144,8 +142,7 @@ class Authenticator:
     def find_account(self, key_id: str) -> Account | None:
         """Returns the account of the key that a request had earlier; None: no key was, or is required.
 
-        Raises:
-            UnauthorizedError: if the key is not accepted any more.
+        Raises UnauthorizedError if the key is not accepted any more.
         """
         if self._keys is None or not key_id:
             return None
@@ -187,9 +184,8 @@ class Security:
     def open(cls, settings: ServeSettings, state: State | None = None) -> Self:
         """Reads every file that the settings name, and the keys of the database.
 
-        Raises:
-            FileError: if a file or a key is invalid, or the files do not fit together.
-            SystemExit: if the admin key cannot be read.
+        Raises FileError if a file or a key is invalid, or the files do not fit together; SystemExit if the admin key
+        cannot be read.
         """
         tls, admin_key = _open_tls(settings), settings.read_admin_key()
         if admin_key is not None:

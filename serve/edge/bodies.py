@@ -1,26 +1,44 @@
-"""REST bodies: their fields, and their OpenAPI descriptions.
+"""REST bodies: their fields, and how they are parsed without blocking the event loop for long.
 
 A body is parsed here instead of by FastAPI, so that every fault becomes one error that names the field: invalid UTF-8,
-JSON nested too deep, a string in place of a number. The OpenAPI descriptions of the bodies are therefore built here
-too.
+JSON nested too deep, a string in place of a number. A parsed body is a dictionary with all arguments of the request
+that it makes, such as `TranslateRequest`.
 """
 
 import json
-from http import HTTPStatus
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BeforeValidator, FailFast, Field, ValidationError, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    GetPydanticSchema,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    with_config,
+)
+from pydantic_core import PydanticCustomError, PydanticUndefined
+from typing_extensions import TypedDict, is_typeddict
 
-from dragoman.serve.bundle.manifest import BundleDirection
-from dragoman.serve.edge.reader import MAX_TIMEOUT_MS, TIMEOUT_HEADER
-from dragoman.serve.edge.schemas import TEXT, json_body, list_of
+from dragoman.serve.edge.schemas import TEXT, list_of
+from dragoman.serve.edge.value_limit import check_json
 from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.host.tables import read_table
 from dragoman.serve.protect.terms.entry import Entry
-from dragoman.serve.translation.fields import DEFAULT_SEARCH, Fields, SearchFields, refusal
+from dragoman.serve.translation.fields import DEFAULT_SEARCH, Fields, SearchFields, refusal, refuse_unknown_names
+from dragoman.serve.translation.large_work import run_part
 from dragoman.serve.translation.markup import PLAIN
 
-Body = TypeVar("Body", bound=Fields)
+# Is parsed in less than a millisecond.
+SMALL_BODY_BYTES = 1 << 16
+
+_DESCRIPTIONS: dict[str, dict[str, str]] = read_table(__file__, "bodies.yaml")
+
+Body = TypeVar("Body")
 
 
 def _as_list(value: object) -> object:
@@ -31,31 +49,18 @@ def _as_list(value: object) -> object:
     return value
 
 
+def _described(name: str, default: Any = PydanticUndefined) -> Any:
+    """Returns the field of a kind and name in `bodies.yaml`, as in `term.source`."""
+    kind, _, field = name.partition(".")
+    return Field(default=default, description=_DESCRIPTIONS[kind][field])
+
+
 # Without `FailFast`, a body full of invalid elements costs a second of building errors.
 Texts = Annotated[list[str], FailFast(), BeforeValidator(_as_list), WithJsonSchema({"anyOf": [TEXT, list_of(TEXT)]})]
-SourceLanguage = Annotated[
-    str,
-    Field(
-        description="ISO 639-1 code of the texts' language; may be empty if a single language is translated into the "
-        "target language."
-    ),
-]
-AutoSourceLanguage = Annotated[
-    str,
-    Field(
-        description="ISO 639-1 code of the texts' language, or `auto`: each text has its own, which the server "
-        "detects. Empty: the only language that is translated into the target language, or `auto` if there are "
-        "several."
-    ),
-]
-TargetLanguage = Annotated[
-    str, Field(description="ISO 639-1 code of the target language; may be empty if there is a single direction.")
-]
-ModelName = Annotated[
-    str, Field(description="Name of the model; empty: the first with the direction, in the order of /v1/models.")
-]
-
-
+SourceLanguage = Annotated[str, _described("languages.source")]
+AutoSourceLanguage = Annotated[str, _described("languages.any_source")]
+TargetLanguage = Annotated[str, _described("languages.target")]
+ModelName = Annotated[str, _described("languages.model")]
 TagNames = Annotated[list[str], FailFast()]
 # The default of a list. Pydantic would copy a list for each request, but no tuple.
 _NONE: Any = ()
@@ -64,12 +69,9 @@ _NONE: Any = ()
 class TermBody(Fields):
     """A term and its translations."""
 
-    source: str = Field(description="The term, as it stands in texts: whole words, of at most 256 characters.")
-    targets: Texts = Field(
-        _NONE,
-        description="Forms of its translation, at most 16, the preferred one first. Empty: the term is not translated.",
-    )
-    match_case: bool = Field(False, description="Whether letter case must match, in the text and in its translation.")
+    source: str = _described("term.source")
+    targets: Texts = _described("term.targets", _NONE)
+    match_case: bool = _described("term.match_case", default=False)
 
     @property
     def entry(self) -> Entry:
@@ -77,205 +79,134 @@ class TermBody(Fields):
         return Entry.of(self.source, self.targets, match_case=self.match_case)
 
 
-class TranslateBody(Fields):
+def _read_as(kind: object) -> GetPydanticSchema:
+    """Returns the annotation of a type whose values come from another one."""
+    return GetPydanticSchema(lambda _, make_schema: make_schema(kind))
+
+
+def _entries(terms: list[TermBody]) -> list[Entry]:
+    return [term.entry for term in terms]
+
+
+Entries = Annotated[Sequence[Entry], _read_as(Annotated[list[TermBody], FailFast(), AfterValidator(_entries)])]
+# Bodies have neither unknown fields nor conversions of types.
+_body = with_config(ConfigDict(extra="forbid", strict=True))
+
+
+@_body
+class TranslateBody(TypedDict):
     """The body of `POST /v1/translate`."""
 
-    text: Texts = Field(description="One text or a list of texts; a text may have several sentences and lines.")
-    source_language: AutoSourceLanguage = ""
-    target_language: TargetLanguage = ""
-    target_prefix: Texts = Field(
-        _NONE, description="Forced start of each translation: none, or one per text; an empty one forces nothing."
-    )
-    options: SearchFields = Field(DEFAULT_SEARCH, description="Search options; default: greedy search.")
-    model: ModelName = ""
-    allow_pivot: bool = Field(
-        False,
-        description="Whether to translate through a third language if no model has the direction. Requires "
-        "source_language and target_language.",
-    )
-    split_sentences: bool = Field(
-        True,
-        description="Whether to translate a text sentence by sentence, with its line breaks and white space. If false, "
-        "each text is one sentence.",
-    )
-    format: str = Field(
-        PLAIN,
-        description="Format of the texts: `text`, `html` or `xml`. The last two require a server with alignments.",
-    )
-    ignore_tags: TagNames = Field(_NONE, description="Tags whose content is not translated; only with HTML and XML.")
-    splitting_tags: TagNames = Field(_NONE, description="Tags that end a sentence; only with HTML and XML.")
-    non_splitting_tags: TagNames = Field(_NONE, description="Tags that do not end a sentence; only with HTML and XML.")
-    placeholders: TagNames = Field(
-        _NONE,
-        description="Kinds of placeholders that a translation must have as often as its text: `all`, or their "
-        "names. Requires a server with alignments.",
-    )
-    preserve_formatting: bool = Field(
-        False,
-        description="Whether letter case, final punctuation, emoji and no-break spaces follow the text. Requires a "
-        "server with alignments.",
-    )
-    terms: Annotated[list[TermBody], FailFast()] = Field(
-        _NONE,
-        description="Terms whose translations must have a given form, at most 1000. Requires a server with alignments.",
-    )
-    glossary: Texts = Field(
-        _NONE,
-        description="Id of a stored glossary that applies, or a list of at most 5. Requires a server with alignments "
-        "and a state directory.",
-    )
+    text: Annotated[Texts, _described("translate.text")]
+    source_language: Annotated[AutoSourceLanguage, Field(default="")]
+    target_language: Annotated[TargetLanguage, Field(default="")]
+    target_prefix: Annotated[Texts, _described("translate.target_prefix", _NONE)]
+    options: Annotated[SearchFields, _described("translate.options", DEFAULT_SEARCH)]
+    model: Annotated[ModelName, Field(default="")]
+    allow_pivot: Annotated[bool, _described("translate.allow_pivot", default=False)]
+    split_sentences: Annotated[bool, _described("translate.split_sentences", default=True)]
+    format: Annotated[str, _described("translate.format", PLAIN)]
+    ignore_tags: Annotated[TagNames, _described("translate.ignore_tags", _NONE)]
+    splitting_tags: Annotated[TagNames, _described("translate.splitting_tags", _NONE)]
+    non_splitting_tags: Annotated[TagNames, _described("translate.non_splitting_tags", _NONE)]
+    placeholders: Annotated[TagNames, _described("translate.placeholders", _NONE)]
+    preserve_formatting: Annotated[bool, _described("translate.preserve_formatting", default=False)]
+    terms: Annotated[Entries, _described("translate.terms", _NONE)]
+    glossary: Annotated[Texts, _described("translate.glossary", _NONE)]
 
 
 class TextPair(Fields):
     """A text and a translation of it."""
 
-    text: str = Field(description="One sentence.")
-    translation: str = Field(
-        description="Its translation, at least one token shorter than the model's limit; may be empty."
-    )
+    text: str = _described("pair.text")
+    translation: str = _described("pair.translation")
 
 
-class ScoreBody(Fields):
+def _tuples(pairs: list[TextPair]) -> list[tuple[str, str]]:
+    return [(pair.text, pair.translation) for pair in pairs]
+
+
+Pairs = Annotated[Sequence[tuple[str, str]], _read_as(Annotated[list[TextPair], FailFast(), AfterValidator(_tuples)])]
+
+
+@_body
+class ScoreBody(TypedDict):
     """The body of `POST /v1/score`."""
 
-    pairs: Annotated[list[TextPair], FailFast()] = Field(description="The texts and their translations.")
-    source_language: SourceLanguage = ""
-    target_language: TargetLanguage = ""
-    model: ModelName = ""
-
-    @property
-    def texts(self) -> list[tuple[str, str]]:
-        """The pairs as tuples."""
-        return [(pair.text, pair.translation) for pair in self.pairs]
+    pairs: Annotated[Pairs, _described("score.pairs")]
+    source_language: Annotated[SourceLanguage, Field(default="")]
+    target_language: Annotated[TargetLanguage, Field(default="")]
+    model: Annotated[ModelName, Field(default="")]
 
 
+@_body
 class AttentionBody(ScoreBody):
     """The body of `POST /v1/attention`."""
 
-    layer: int | None = Field(None, description="Decoder layer from 0. Absent: the mean over all layers.")
-    head: int | None = Field(None, description="Head from 0. Absent: the mean over all heads.")
+    layer: Annotated[int | None, _described("attention.layer", None)]
+    head: Annotated[int | None, _described("attention.head", None)]
 
 
-class DetectBody(Fields):
+@_body
+class DetectBody(TypedDict):
     """The body of `POST /v1/detect`."""
 
-    text: Texts = Field(description="One text or a list of texts.")
+    text: Annotated[Texts, _described("detect.text")]
 
 
-def parse_body(data: bytes, kind: type[Body]) -> Body:
-    """Parses and validates a body; raises InvalidRequestError with the field, or `body` if the body is not JSON."""
-    try:
-        parsed: Body = kind.__pydantic_validator__.validate_json(data)
-    except ValidationError:
-        return parse_slowly(data, kind)
-    return parsed
+class BodyParser(Generic[Body]):
+    """Parses bodies of one kind: small ones at once, large ones one after the other in a thread.
 
+    Attributes:
+        max_values: the most values of a body.
+    """
 
-def parse_slowly(data: bytes, kind: type[Body]) -> Body:
-    """Parses a body that is invalid, or that only the library accepts: nested deeper, or with lone surrogates."""
-    try:
-        # `json.loads(data)` would also accept UTF-16 and UTF-32.
-        content = json.loads(data.decode())
-    except UnicodeDecodeError as error:
-        raise InvalidRequestError("body", f"not valid UTF-8 at byte {error.start}") from error
-    except json.JSONDecodeError as error:
-        raise InvalidRequestError("body", f"not JSON: {error.msg} at character {error.pos}") from error
-    except ValueError as error:
-        raise InvalidRequestError("body", "expected JSON with fewer digits per number") from error
-    except RecursionError as error:
-        raise InvalidRequestError("body", "expected JSON with fewer levels of nesting") from error
-    if not isinstance(content, dict):
-        raise InvalidRequestError("body", "expected a JSON object")
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        raise refusal(error) from error
+    def __init__(self, kind: type[Body], max_values: int) -> None:
+        self.max_values = max_values
+        self._adapter = TypeAdapter(kind)
+        self._validate_json = self._adapter.validator.validate_json
+        # Other kinds refuse unknown names by themselves.
+        self._names = kind.__annotations__.keys() if is_typeddict(kind) else None
 
+    async def parse(self, data: bytes, deadline_seconds: float) -> Body:
+        """Parses and validates a body.
 
-TIMEOUT_PARAMETER = {
-    "name": TIMEOUT_HEADER,
-    "in": "header",
-    "description": "Timeout of the request in milliseconds; the server then cancels the work.",
-    "schema": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
-}
+        Raises:
+            InvalidRequestError: names the field, or `body` if the body is not JSON or has too many values.
+            DeadlineExceededError: if a large body waits for the thread until the deadline.
+        """
+        if len(data) <= SMALL_BODY_BYTES:
+            return self.parse_now(data)
+        return await run_part(deadline_seconds, self.parse_now, data)
 
+    def parse_now(self, data: bytes) -> Body:
+        """Parses and validates a body; raises InvalidRequestError as `parse`."""
+        if len(data) >= self.max_values:  # a value has at least one byte
+            check_json(data, self.max_values)
+        try:
+            parsed: Body = self._validate_json(data)
+        except ValidationError:
+            return self.parse_slowly(data)
+        return parsed
 
-def translate_documentation(direction: BundleDirection) -> dict[str, Any]:
-    """Returns the OpenAPI request of `POST /v1/translate` and its stream, with an example of each kind of search."""
-    languages = {"source_language": direction.source, "target_language": direction.target}
-    text = {"text": ["Good morning.", "How are you?"], **languages}
-    examples = {
-        "greedy": {"summary": "Greedy search", "value": text},
-        "beam": {
-            "summary": "Beam search: the two best translations, with token scores",
-            "value": {**text, "options": {"beam_size": 4, "hypotheses": 2, "token_scores": True}},
-        },
-        "samples": {
-            "summary": "Sampling: two translations, reproducible by the seed",
-            "value": {**text, "options": {"temperature": 0.8, "top_p": 0.9, "hypotheses": 2, "seed": 7}},
-        },
-        "prefix": {
-            "summary": "A forced start of the first translation, none of the second",
-            "value": {**text, "target_prefix": ["A", ""], "options": {"max_target_ratio": 3.0}},
-        },
-    }
-    return _documentation(TranslateBody, examples)
-
-
-def stream_documentation() -> dict[int | str, dict[str, Any]]:
-    """Returns the OpenAPI response of `POST /v1/translate/stream`."""
-    events = (
-        (1, "delta", '{"text_index": 0, "text": "Guten", "target_tokens": 1}'),
-        (2, "delta", '{"text_index": 0, "text": " Morgen.", "target_tokens": 3, "finish_reason": "eos"}'),
-        (3, "result", '{"translations": [...], "timings": {...}}'),
-    )
-    example = "".join(f"id: {number}\nevent: {name}\ndata: {data}\n\n" for number, name, data in events)
-    description = (
-        "Server-sent events. A `delta` has the `text_index` of a text, its new `text`, the `target_tokens` so far and, "
-        "at the end of the text, the `finish_reason`. The last event is a `result`, equal to the response of "
-        "`/v1/translate`, or an `error` with a problem document. Comments are heartbeats."
-    )
-    content = {"text/event-stream": {"example": example}}
-    return {int(HTTPStatus.OK): {"description": description, "content": content}}
-
-
-def score_documentation(direction: BundleDirection) -> dict[str, Any]:
-    """Returns the OpenAPI request of `POST /v1/score`."""
-    return _documentation(ScoreBody, {"pair": {"summary": "One pair", "value": _pair(direction)}})
-
-
-def attention_documentation(direction: BundleDirection) -> dict[str, Any]:
-    """Returns the OpenAPI request of `POST /v1/attention`."""
-    value = {**_pair(direction), "layer": 0, "head": 0}
-    return _documentation(AttentionBody, {"head": {"summary": "The first head of the first layer", "value": value}})
-
-
-def _pair(direction: BundleDirection) -> dict[str, Any]:
-    pair = {"text": "Good morning.", "translation": "Good morning."}
-    return {"pairs": [pair], "source_language": direction.source, "target_language": direction.target}
-
-
-def detect_documentation() -> dict[str, Any]:
-    """Returns the OpenAPI request of `POST /v1/detect`."""
-    return _documentation(DetectBody, {"texts": {"summary": "Two texts", "value": {"text": ["Guten Morgen.", "12"]}}})
-
-
-def _documentation(body: type[Fields], examples: dict[str, Any]) -> dict[str, Any]:
-    return {**json_body(inlined_schema(body), examples=examples), "parameters": [TIMEOUT_PARAMETER]}
-
-
-def inlined_schema(body: type[Fields]) -> Any:
-    """Returns the schema of a body without references, which do not resolve inside the OpenAPI document."""
-    schema = body.model_json_schema()
-    return _inlined(schema, schema.pop("$defs", {}))
-
-
-def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
-    """Replaces references in a schema by their definitions."""
-    if isinstance(schema, list):
-        return [_inlined(item, definitions) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    referred = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else {}
-    own = {name: value for name, value in schema.items() if name != "$ref"}
-    return {name: _inlined(value, definitions) for name, value in {**referred, **own}.items()}
+    def parse_slowly(self, data: bytes) -> Body:
+        """Parses a body that is invalid, or that only the library accepts: nested deeper, or with lone surrogates."""
+        try:
+            # `json.loads(data)` would also accept UTF-16 and UTF-32.
+            content = json.loads(data.decode())
+        except UnicodeDecodeError as error:
+            raise InvalidRequestError("body", f"not valid UTF-8 at byte {error.start}") from error
+        except json.JSONDecodeError as error:
+            raise InvalidRequestError("body", f"not JSON: {error.msg} at character {error.pos}") from error
+        except ValueError as error:
+            raise InvalidRequestError("body", "expected JSON with fewer digits per number") from error
+        except RecursionError as error:
+            raise InvalidRequestError("body", "expected JSON with fewer levels of nesting") from error
+        if not isinstance(content, dict):
+            raise InvalidRequestError("body", "expected a JSON object")
+        if self._names is not None:
+            refuse_unknown_names(content, self._names)
+        try:
+            return self._adapter.validate_python(content)
+        except ValidationError as error:
+            raise refusal(error) from error

@@ -18,8 +18,7 @@ SMALL_CONTENT_BYTES = 1 << 16
 def check_coding(coding: str) -> str | None:
     """Returns the content encoding that the header fields name; None if the body is not compressed.
 
-    Raises:
-        HTTPException: if the encoding is unknown.
+    Raises HTTPException if the encoding is unknown.
     """
     coding = coding.strip().lower()
     if coding in ("", "identity"):
@@ -69,8 +68,6 @@ def too_large(max_bytes: int) -> RequestTooLargeError:
 
 
 class _Stream:
-    """A compressed stream."""
-
     def __init__(self, coding: str) -> None:
         self._coding = coding
         self._decompressor = zlib.decompressobj(_WINDOW_BITS[coding])

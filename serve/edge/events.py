@@ -61,8 +61,7 @@ class EventStream(StreamingResponse):
     async def begin(cls, request: Request, events: AsyncGenerator[T], form: EventForm[T]) -> Self:
         """Returns the response once the first event or heartbeat is due, so that an early error sets the HTTP status.
 
-        Raises:
-            ServiceError: if the stream fails before its first event.
+        Raises ServiceError if the stream fails before its first event.
         """
         paced = with_pauses(events, HEARTBEAT_SECONDS)
         first = await unless_disconnected(request, anext(paced))

@@ -44,8 +44,7 @@ def media_type_of(content_type: str) -> str:
 def parse_form(data: bytes, content_type: str, max_values: int) -> Form:
     """Returns the content of a form; empty if the content type is none of a form.
 
-    Raises:
-        InvalidRequestError: if the form is malformed or has too many values.
+    Raises InvalidRequestError if the form is malformed or has too many values.
     """
     media_type = media_type_of(content_type)
     if media_type == FORM:

@@ -62,12 +62,9 @@ def count_values(response: TranslationResponse | ScoreResponse | AttentionRespon
     for best in response.translations:
         for alternative in (best, *best.alternatives):
             if alternative.tokens is not None or alternative.alignments is not None:
-                values += _values_of(alternative)
+                values += len(alternative.tokens or ())
+                values += sum(map(_weights_of, alternative.alignments or ()))
     return values
-
-
-def _values_of(alternative: Alternative) -> int:
-    return len(alternative.tokens or ()) + sum(map(_weights_of, alternative.alignments or ()))
 
 
 def _weights_of(alignment: Alignment) -> int:

@@ -3,23 +3,26 @@
 The queue of a model rejects requests too, but only after they are read, checked and split. Under overload that work
 delays accepted requests past their deadlines, until no response is in time. Overload means late requests while the CPUs
 are busy.
+
+New requests come before the work of earlier ones, and the work of several requests begins together. gRPC hands over one
+waiting call, or message of a stream, in several iterations of the event loop, and all work takes its part of an
+iteration. So a busy loop would leave new calls in gRPC's queue until their deadlines, and nothing rejects them there.
+Work that begins together shares iterations, and rows of the engine's batch, over REST too.
 """
 
 import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Self
 
 import structlog
 
-from dragoman.serve.edge.caller_shares import CallerShares
 from dragoman.serve.errors import DeadlineExceededError, QueueFullError
 from dragoman.serve.host.system import available_cpus
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.observability.request_metrics import Method
-from dragoman.serve.scheduler.request_scheduler import RequestScheduler
 
 
 class Processor:
@@ -56,37 +59,77 @@ REFUSAL = "the server is overloaded; retry later"
 log = structlog.get_logger("dragoman")
 
 
+# A caller counts as coming for this long after its last request.
+COMING_SECONDS = 10.0
+
+
+class CallerShares:
+    """The slots that each caller has. Belongs to the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._taken = dict[str, int]()
+        self._last_caller = ""
+        self._last_seconds = self._last_of_another_seconds = -math.inf
+
+    def note(self, caller: str, now_seconds: float) -> None:
+        """Notes that a caller has come."""
+        if caller != self._last_caller:
+            self._last_of_another_seconds = self._last_seconds
+            self._last_caller = caller
+        self._last_seconds = now_seconds
+
+    def allow(self, caller: str, capacity: int) -> bool:
+        """Returns whether the caller that came last may have one more of all slots: half of them, or any if alone."""
+        alone = self._last_seconds >= self._last_of_another_seconds + COMING_SECONDS
+        return alone or self._taken.get(caller, 0) < capacity // 2
+
+    def take(self, caller: str) -> None:
+        """Gives a slot to a caller."""
+        self._taken[caller] = self._taken.get(caller, 0) + 1
+
+    def free(self, caller: str) -> None:
+        """Takes a slot back."""
+        if left := self._taken.pop(caller) - 1:
+            self._taken[caller] = left
+
+
 class LoadShedder:
-    """Limits the requests in flight under overload. Belongs to the event loop's thread."""
+    """Limits the requests in flight under overload. Belongs to the event loop's thread.
+
+    Attributes:
+        busy: whether the CPUs were busy at the last look.
+    """
 
     def __init__(
         self,
-        schedulers: Callable[[], Iterable[RequestScheduler]],
+        rows: Callable[[], tuple[int, int]],
         busy_share: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Creates the shedder; `busy_share` returns the CPU utilization since its last call, 0 to 1."""
-        self._schedulers = schedulers
+        """Creates the shedder.
+
+        Args:
+            rows: returns how many run at most, and how many run or wait.
+            busy_share: returns the CPU utilization since its last call, 0 to 1.
+        """
+        self._rows = rows
         self._busy_share = busy_share
         self._clock = clock
-        self._busy = False
+        self.busy = False
         self._capacities = self._count_capacities()
         self._inside = 0
-        self._shares = CallerShares(clock)
+        self._shares = CallerShares()
         self._refused = 0
         self._late = deque[bool](maxlen=ENDINGS)
         self._in_time_seconds = deque[float](maxlen=ENDINGS)
         self._strained_until_seconds = -math.inf
 
-    @property
-    def busy(self) -> bool:
-        """Whether the CPUs were busy at the last look."""
-        return self._busy
-
     def has_room(self, caller: str, remaining_seconds: float | None = None) -> bool:
         """Returns whether one more request of a caller is accepted now, with this time until its deadline."""
-        self._shares.note(caller)
-        capacity, (_, without_queue) = self._capacity(), self._capacities
+        now_seconds = self._clock()
+        self._shares.note(caller, now_seconds)
+        usual, without_queue = self._capacities
+        capacity = without_queue if now_seconds < self._strained_until_seconds else usual
         if self._inside >= capacity:
             return False
         if self.busy and remaining_seconds is not None and remaining_seconds < self._min_seconds():
@@ -101,8 +144,7 @@ class LoadShedder:
     def enter(self, record: RequestRecord, method: Method) -> "InFlight":
         """Accepts a request for the duration of a block. The method `other` needs no engine and is not counted.
 
-        Raises:
-            QueueFullError: if the request is not accepted.
+        Raises QueueFullError if the request is not accepted.
         """
         in_flight = InFlight(self, record, counted=method != "other")
         in_flight.enter()
@@ -111,11 +153,10 @@ class LoadShedder:
     def expect(self, record: RequestRecord, method: Method) -> "InFlight":
         """Returns the entry of a request whose body is not read; the request is not in flight until it enters.
 
-        Raises:
-            QueueFullError: if the request would not be accepted now.
+        Raises QueueFullError if the request would not be accepted now.
         """
         in_flight = InFlight(self, record, counted=method != "other")
-        if in_flight.counted and not self.has_room(record.caller):
+        if in_flight.counted and not self.has_room(in_flight.caller):
             raise self.refuse()
         return in_flight
 
@@ -134,26 +175,20 @@ class LoadShedder:
 
     def watch(self) -> None:
         """Updates what the limits depend on, and logs the number of rejected requests. Must be called periodically."""
-        self._busy = self._busy_share() >= BUSY_SHARE
+        self.busy = self._busy_share() >= BUSY_SHARE
         self._capacities = self._count_capacities()
         if self._refused:
             log.warning("requests_shed", requests=self._refused, inside=self._inside)
             self._refused = 0
-
-    def _capacity(self) -> int:
-        """Returns the maximum number of requests in flight."""
-        usual, strained = self._capacities
-        return strained if self._clock() < self._strained_until_seconds else usual
 
     def _count_capacities(self) -> tuple[int, int]:
         """Returns the maximum of requests, usually and if strained.
 
         There is one per row, and a few are being read or written.
         """
-        schedulers = tuple(self._schedulers())
-        slots = sum(scheduler.slots for scheduler in schedulers)
+        slots, capacity_rows = self._rows()
         few = max(1, slots // SLOTS_PER_WAITING)
-        return sum(scheduler.capacity_rows for scheduler in schedulers) + few, slots + few
+        return capacity_rows + few, slots + few
 
     def _min_seconds(self) -> float:
         """Returns a time that three of four requests exceeded lately. With less, a request would probably be late."""
@@ -169,7 +204,7 @@ class LoadShedder:
             self._in_time_seconds.append(self._clock() - since_seconds)
 
     def _record_missed_deadline(self) -> None:
-        if not self._busy:  # the deadline was too short; other requests are not at risk
+        if not self.busy:  # the deadline was too short; other requests are not at risk
             return
         self._late.append(True)
         if sum(self._late) >= SEVERAL_LATE:
@@ -182,6 +217,7 @@ class InFlight:
     A class, because a generator would take twice the time, for every request.
 
     Attributes:
+        caller: of the request.
         counted: whether the request needs a slot.
         inside: whether it has one.
     """
@@ -189,7 +225,7 @@ class InFlight:
     def __init__(self, load_shedder: LoadShedder, record: RequestRecord, *, counted: bool) -> None:
         self._load_shedder = load_shedder
         self._record = record
-        self._caller = record.caller
+        self.caller = record.caller
         self.counted = counted
         self.inside = False
         self._since_seconds = 0.0
@@ -215,7 +251,7 @@ class InFlight:
     def enter(self) -> None:
         """Takes the slot once the request is complete; raises QueueFullError if there is none."""
         if self.counted and not self.inside:
-            self._since_seconds = self._load_shedder.take(self._caller)
+            self._since_seconds = self._load_shedder.take(self.caller)
             self.inside = True
 
     def at_end(self, function: Callable[[], object]) -> None:
@@ -225,9 +261,59 @@ class InFlight:
     def leave(self) -> None:
         """Frees the slot, at the end or while the client does not read its answer; a request takes no second one."""
         if self.inside:
-            self._load_shedder.release(self._caller)
+            self._load_shedder.release(self.caller)
             self.inside = False
 
 
 def _missed_deadline(record: RequestRecord) -> bool:
     return record.outcome == DeadlineExceededError.reason
+
+
+# Iterations of the event loop in which gRPC surely hands over a call or message that waits. On one CPU, it takes four,
+# and more while other threads hold Python's lock.
+GRPC_ITERATIONS = 20
+# Time before, in which other calls arrive and an event loop without work sleeps.
+GRPC_SECONDS = 0.001
+# Iterations from bytes in a socket to a request that is read: the transport's, the start of its task, and its run.
+HTTP_ITERATIONS = 3
+# A flood of rejected calls must not stop the work.
+MAX_SECONDS = 0.02
+
+
+class Arrivals:
+    """Counts the requests of one interface that arrive, and lets them come first. Belongs to the event loop."""
+
+    def __init__(self, iterations: int, busy: Callable[[], bool], pause_seconds: float = 0.0) -> None:
+        """Starts without requests; `busy` returns whether the server is.
+
+        A request arrives within `iterations` of the event loop, the first of which includes a pause.
+        """
+        self._iterations = iterations
+        self._pause_seconds = pause_seconds
+        self._busy = busy
+        self._count = 0
+        self._pause: tuple[asyncio.Task[None], asyncio.Event] | None = None
+
+    def note(self) -> None:
+        """Counts a request, or a message of a stream."""
+        self._count += 1
+
+    async def come_first(self) -> None:
+        """Waits, if the server is busy, until no more arrive or `MAX_SECONDS` are over; all waits end together."""
+        if not self._busy():
+            return
+        if self._pause is None:
+            over = asyncio.Event()
+            self._pause = asyncio.create_task(self._wait(over)), over
+        await self._pause[1].wait()
+
+    async def _wait(self, over: asyncio.Event) -> None:
+        loop, seen = asyncio.get_running_loop(), -1
+        until_seconds = loop.time() + MAX_SECONDS
+        while seen != self._count and loop.time() < until_seconds:
+            seen = self._count
+            await asyncio.sleep(self._pause_seconds)
+            for _ in range(1, self._iterations):
+                await asyncio.sleep(0)
+        self._pause = None
+        over.set()

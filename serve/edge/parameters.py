@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from dragoman.serve.edge.body_parser import SMALL_BODY_BYTES
+from dragoman.serve.edge.bodies import SMALL_BODY_BYTES
 from dragoman.serve.edge.form_parser import (
     FORM,
     MULTIPART,
@@ -25,9 +25,8 @@ from dragoman.serve.edge.schemas import JSON
 from dragoman.serve.edge.value_limit import check_json
 from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.sandbox.frames import Item
-from dragoman.serve.sandbox.limits import MEBIBYTE, Limits
 from dragoman.serve.sandbox.sandbox import Sandbox
-from dragoman.serve.sandbox.worker import Refusal
+from dragoman.serve.sandbox.worker import MEBIBYTE, Limits, Refusal
 from dragoman.serve.translation.large_work import run_part
 
 # A form is in memory as the body, as frames and as values.
@@ -79,9 +78,8 @@ class ParameterReader:
 
         The request is in flight from then on.
 
-        Raises:
-            ServiceError: if the body is invalid, too large, late or incomplete, or the request is not accepted.
-            HTTPException: if the content encoding is unknown, or the body does not arrive in its time.
+        Raises ServiceError if the body is invalid, too large, late or incomplete, or the request is not accepted;
+        HTTPException if the content encoding is unknown, or the body does not arrive in its time.
         """
         data, deadline_seconds = await self._reader.read(request)
         return await self._parse(request, data, deadline_seconds), deadline_seconds
@@ -132,8 +130,7 @@ def _part(item: Item) -> Item:
 def parse_parameters(data: bytes, content_type: str, query: bytes, max_values: int) -> Parameters:
     """Returns the parameters of a body and a query. A body of an unknown type is ignored.
 
-    Raises:
-        InvalidRequestError: if the body or the query is malformed or has too many values.
+    Raises InvalidRequestError if the body or the query is malformed or has too many values.
     """
     media_type = media_type_of(content_type)
     if media_type == JSON or (media_type.startswith("application/") and media_type.endswith("+json")):

@@ -9,13 +9,14 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from dragoman.serve.edge.retry_after import retry_after_headers
 from dragoman.serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, ServiceError, UnauthorizedError
 from dragoman.serve.http.problem import MEDIA_TYPE, problem, title_of
 from dragoman.serve.observability.usage import Timings
 
+RETRY_AFTER_HEADER = "retry-after"
 TIMINGS_HEADER = "server-timing"
 _TIMINGS_NAME = TIMINGS_HEADER.encode()
+_OK = int(HTTPStatus.OK)
 _TIMINGS = ", ".join(f"{field.name.removesuffix('_seconds')};dur=%.3f" for field in fields(Timings))
 
 
@@ -28,7 +29,7 @@ class TimedResponse(Response):
     """JSON with the timings of its request. Has its header as it is sent; Starlette would make it from strings."""
 
     def __init__(self, content: bytes, timings: Timings) -> None:
-        self.status_code, self.background, self.body = HTTPStatus.OK, None, content
+        self.status_code, self.background, self.body = _OK, None, content
         self.raw_headers = [
             (b"content-length", b"%d" % len(content)),
             (b"content-type", b"application/json"),
@@ -45,8 +46,9 @@ def service_problem(error: ServiceError, request_id: str) -> JSONResponse:
 
 
 def error_headers(error: ServiceError) -> dict[str, str]:
-    """Returns the headers of the response to a failed request, for every body format."""
-    headers = retry_after_headers(error)
+    """Returns the headers of the response to a failed request, for every body format; Retry-After in seconds."""
+    seconds = error.retry_after_seconds
+    headers = {} if seconds is None else {RETRY_AFTER_HEADER: str(seconds)}
     if isinstance(error, UnauthorizedError):
         headers["www-authenticate"] = "Bearer"
     return headers

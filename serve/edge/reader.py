@@ -1,4 +1,4 @@
-"""Receiving REST requests: deadline, body and disconnection.
+"""Receiving REST requests: header, deadline, body and disconnection.
 
 A body is read and decompressed up to its limit. It has its own time, whatever deadline the client sets. All bodies that
 are being read share a bound; beyond it, the oldest one ends as if its time were over. Large complete bodies wait for
@@ -11,21 +11,29 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope
 
-from dragoman.serve.edge.arrivals import Arrivals
 from dragoman.serve.edge.body_coding import SMALL_CONTENT_BYTES, check_coding, decompress, too_large
-from dragoman.serve.edge.load_shedding import IN_FLIGHT, REFUSAL, InFlight
+from dragoman.serve.edge.load_shedding import IN_FLIGHT, REFUSAL, Arrivals, InFlight
 from dragoman.serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError, QueueFullError
 from dragoman.serve.http.exchange import EXCHANGE, Exchange
 from dragoman.serve.http.limits import HttpLimits
-from dragoman.serve.observability.connections import ConnectionMetrics
+from dragoman.serve.observability.instruments import ConnectionMetrics
+from dragoman.serve.observability.logs import RequestRecord
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
 MAX_TIMEOUT_MS = 3_600_000
+TIMEOUT_PARAMETER = {
+    "name": TIMEOUT_HEADER,
+    "in": "header",
+    "description": "Timeout of the request in milliseconds; the server then cancels the work.",
+    "schema": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
+}
 # Bodies that are being read at once, as a share of the connections, so that others remain; and their total size, as a
 # number of largest bodies. Large complete bodies have the same bound again.
 MAX_BODIES_SHARE = 0.25
@@ -34,12 +42,58 @@ MAX_LARGEST_BODIES = 32
 MAX_LENGTH_DIGITS = 18
 # The time of a body is extended in steps of this share of `body_seconds`, not with each part.
 EXTENSION_SHARE = 0.1
+# Keys of the request state: the `DecodedHeaders` and the `RequestRecord`.
+HEADERS, RECORD = "headers", "record"
 T = TypeVar("T")
 
 
-class _Reading:
-    """A body that is being read."""
+class DecodedHeaders(Headers):
+    """The fields of a header by name; of several with one name, `get` returns the first.
 
+    Starlette compares all fields for each look-up.
+    """
+
+    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
+        self._list = raw
+        self._first = dict(reversed(raw))
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Returns the first value."""
+        value = self._first.get(key.lower().encode("latin-1"))
+        return default if value is None else value.decode("latin-1")
+
+    def getlist(self, key: str) -> list[str]:
+        """Returns all values."""
+        if len(self._first) < len(self._list):
+            return super().getlist(key)
+        value = self.get(key)
+        return [] if value is None else [value]
+
+
+def headers_of(scope: Scope) -> DecodedHeaders:
+    """Returns the header of a request."""
+    state = scope.setdefault("state", {})
+    headers: DecodedHeaders | None = state.get(HEADERS)
+    if headers is None:
+        headers = state[HEADERS] = DecodedHeaders(scope["headers"])
+    return headers
+
+
+class HttpRequest(Request):
+    """A request whose handlers share the decoded header."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        super().__init__(scope, receive)
+        self._headers = headers_of(scope)
+
+
+def record_of(request: Request) -> RequestRecord:
+    """Returns the record of a request."""
+    record: RequestRecord = request.scope["state"][RECORD]
+    return record
+
+
+class _Reading:
     def __init__(self, time_limit: asyncio.Timeout) -> None:
         self.time_limit = time_limit
         self.body = bytearray()
@@ -79,14 +133,14 @@ class RequestReader:
 
         The request is in flight from then on.
 
-        Raises:
-            ServiceError: if the body is invalid, too large, late or incomplete, or the request is not accepted.
-            HTTPException: if the content encoding is unknown, or the body does not arrive in its time.
+        Raises ServiceError if the body is invalid, too large, late or incomplete, or the request is not accepted;
+        HTTPException if the content encoding is unknown, or the body does not arrive in its time.
         """
         self._arrivals.note()
-        deadline_seconds = time.monotonic() + self._timeout_seconds(request)
         headers = request.headers
-        coding = check_coding(", ".join(headers.getlist("content-encoding")))
+        deadline_seconds = time.monotonic() + self._timeout_seconds(headers)
+        codings = headers.getlist("content-encoding")
+        coding = check_coding(", ".join(codings)) if codings else None
         # Python converts no number of thousands of digits, and a length may have as many zeros.
         length = headers.get("content-length", "0").lstrip("0")
         if len(length) > MAX_LENGTH_DIGITS or int(length or "0") > self._max_body_bytes:
@@ -170,8 +224,8 @@ class RequestReader:
         problem = f"body: expected within {self._limits.body_seconds:g} s, or later at {least} bytes per second"
         return HTTPException(HTTPStatus.REQUEST_TIMEOUT, problem, {"connection": "close"})
 
-    def _timeout_seconds(self, request: Request) -> float:
-        value = request.headers.get(TIMEOUT_HEADER)
+    def _timeout_seconds(self, headers: Headers) -> float:
+        value = headers.get(TIMEOUT_HEADER)
         if value is None:
             return self._default_timeout_seconds
         # `isdecimal` alone accepts digits of other scripts; `int` alone accepts white space and underscores.

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from pydantic import TypeAdapter
+
 JSON = "application/json"
 Schema = dict[str, Any]
 
@@ -31,3 +33,19 @@ def content_of(schema: Schema, media_types: Iterable[str] = (JSON,)) -> Schema:
 def json_body(schema: Schema, *, required: bool = True, **more: Any) -> Schema:
     """Returns the `openapi_extra` of a route with a JSON body; `more`: of the body, such as its examples."""
     return {"requestBody": {"required": required, "content": {JSON: {"schema": schema, **more}}}}
+
+
+def inlined_schema(body: type[Any]) -> Any:
+    """Returns the schema of a body without references, which do not resolve inside the OpenAPI document."""
+    schema = TypeAdapter(body).json_schema()
+    return _inlined(schema, schema.pop("$defs", {}))
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    if isinstance(schema, list):
+        return [_inlined(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    referred = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else {}
+    own = {name: value for name, value in schema.items() if name != "$ref"}
+    return {name: _inlined(value, definitions) for name, value in {**referred, **own}.items()}

@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from dragoman.serve.bundle.manifest import Manifest
-from dragoman.serve.engine.prefill import batches, pad
-from dragoman.serve.engine.running import RunningSequence
+from dragoman.serve.bundle.shortlist import Shortlist
+from dragoman.serve.engine.running import RunningSequence, batches, candidates_of, pad
 from dragoman.serve.engine.selection import Step
 from dragoman.serve.errors import DrainingError, InternalError, ServiceError
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.runtime.model import Model
 from dragoman.serve.scheduler.scheduler import Scheduler
-from dragoman.serve.scheduler.sequence import FAILED, SHUT_DOWN, DecodingSequence
+from dragoman.serve.scheduler.sequence import FAILED, SHUT_DOWN
 
 # One failure may have its cause in one input; several in a row point to the model or the device.
 UNHEALTHY_FAILURES = 3
@@ -47,6 +47,7 @@ class Engine:
         manifest: Manifest,
         *,
         continuing_ids: Sequence[int] = (),
+        shortlist: Shortlist | None = None,
         step_timeout_seconds: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,6 +57,7 @@ class Engine:
             model: the model; no other engine may use it.
             scheduler: supplies the sequences; engines may share it.
             continuing_ids: tokens that continue a word.
+            shortlist: that of the model; None: it has none.
             step_timeout_seconds: a step that takes longer counts as hanging.
             clock: returns the time in seconds, on the clock of the sequences' deadlines.
         """
@@ -64,6 +66,7 @@ class Engine:
         self._metrics = metrics
         self._manifest = manifest
         self._continuing_ids = continuing_ids
+        self._shortlist = shortlist
         self._clock = clock
         self._running: list[RunningSequence] = []
         self._step_timeout_seconds = step_timeout_seconds
@@ -137,7 +140,6 @@ class Engine:
         return [row for row in range(self._model.slots) if row not in taken]
 
     def _schedule(self) -> list[RunningSequence]:
-        """Starts sequences in the free rows."""
         free_rows = self._free_rows
         scheduled = self._scheduler.schedule(len(free_rows), self._model.slots - len(free_rows))
         starting = []
@@ -161,6 +163,8 @@ class Engine:
 
     def _encode(self, batch: list[RunningSequence]) -> None:
         started_seconds = self._clock()
+        for entry in batch:
+            entry.candidates = candidates_of(entry.sequence, self._shortlist, self._manifest.eos_id)
         source_ids, source_lengths = pad([entry.sequence.source_ids for entry in batch], self._manifest.pad_id)
         self._model.encode(source_ids, source_lengths, [entry.rows for entry in batch])
         encoded_seconds = self._clock()
@@ -198,23 +202,23 @@ class Engine:
                 sequence.on_token(running.live[0].tokens[-1].token_id)
 
     def _retire(self) -> None:
-        """Finishes the sequences that are over or abandoned."""
         now_seconds = self._clock()
         errors = [(item, item.sequence.abandonment(now_seconds)) for item in self._running]
         leaving = [(problem, error) for problem, error in errors if error is not None or not problem.live]
         self._running = [problem for problem, error in errors if error is None and problem.live]
         for item, error in leaving:
-            self._finish(item.sequence, error)
+            self._finish(item, error)
         self._failures = 0
 
-    def _finish(self, sequence: DecodingSequence, error: ServiceError | None) -> None:
-        finite = [math.isfinite(candidate.score) for candidate in sequence.hypotheses]
+    def _finish(self, item: RunningSequence, error: ServiceError | None) -> None:
+        sequence = item.sequence
+        finite = [math.isfinite(candidate.score) for candidate in item.finished]
         if error is None and not (finite and all(finite)):
             log.error("invalid_probabilities", target_tokens=sequence.decoded_tokens)
             error = InternalError(FAILED)
         # The sort is stable: ties keep the order in which hypotheses finished.
-        sequence.hypotheses.sort(key=lambda hypothesis: -hypothesis.normalized_score)
-        del sequence.hypotheses[sequence.options.hypotheses :]
+        best = sorted(item.finished, key=lambda hypothesis: -hypothesis.normalized_score)
+        sequence.hypotheses = tuple(best[: sequence.options.hypotheses])
         self._scheduler.finish(sequence, error)
 
     def _count_failure(self) -> None:
@@ -223,7 +227,6 @@ class Engine:
             self.failure_count += 1
 
     def _fail(self, error: ServiceError) -> None:
-        """Ends all running sequences."""
         running, self._running = self._running, []
         for sequence in running:
             self._scheduler.finish(sequence.sequence, error)

@@ -1,14 +1,24 @@
-"""A running sequence: its rows in the model, and the hypotheses that it extends and finishes."""
+"""A running sequence: its rows in the model, and the hypotheses that it extends and finishes; batches of them."""
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dragoman.serve.bundle.shortlist import MAX_CANDIDATES, Shortlist
+from dragoman.serve.errors import InternalError
 from dragoman.serve.scheduler.sequence import DecodingSequence
 from dragoman.serve.search import beam
 from dragoman.serve.search.beam import Branch
+from dragoman.serve.search.hypothesis import Hypothesis
 from dragoman.serve.search.live import Attention, LiveHypothesis, Token
 from dragoman.serve.search.patience import enough_hypotheses
+
+# The most padding of an encoder batch in tokens: about what a further run of the encoder costs.
+PADDING_TOKENS = 16
 
 
 class Choice(NamedTuple):
@@ -28,14 +38,17 @@ class RunningSequence:
     """A sequence in an engine.
 
     Attributes:
-        sequence: gets the finished hypotheses.
         rows: its rows of the state until it is over, as many as its hypotheses may become.
+        candidates: the tokens that it may use, int32 [ids]; None: all.
         live: the hypotheses that go on: those of a beam, best first, or those of the samples.
+        finished: the other ones, in the order of their ends.
     """
 
     sequence: DecodingSequence
     rows: list[int]
+    candidates: NDArray[np.int32] | None = None
     live: list[LiveHypothesis] = field(init=False)
+    finished: list[Hypothesis] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # A beam starts with one hypothesis, the empty one.
@@ -75,7 +88,7 @@ class RunningSequence:
         candidates = beam.expand(self.live, [choice.tokens for choice in choices], size)
         ended = beam.ended(candidates, size, eos_id)
         self._finish([item.origin.extended(item.token, attention[item.origin.row]) for item in ended], eos_id)
-        if len(self.sequence.hypotheses) >= enough_hypotheses(options.patience, size):
+        if len(self.finished) >= enough_hypotheses(options.patience, size):
             self.live = []
             return []
         following = beam.survivors(candidates, size, eos_id)
@@ -95,6 +108,45 @@ class RunningSequence:
 
     def _finish(self, hypotheses: list[LiveHypothesis], eos_id: int) -> None:
         options = self.sequence.options
-        self.sequence.hypotheses += [
-            hypothesis.finished(options, self.source_tokens, eos_id) for hypothesis in hypotheses
-        ]
+        self.finished += [hypothesis.finished(options, self.source_tokens, eos_id) for hypothesis in hypotheses]
+
+
+def candidates_of(sequence: DecodingSequence, shortlist: Shortlist | None, eos_id: int) -> NDArray[np.int32] | None:
+    """Returns the tokens that a sequence may use, which depend on it alone, int32 [ids]; None: all.
+
+    Raises InternalError if the sequence needs a shortlist, and the model has none.
+    """
+    options = sequence.options
+    if not options.shortlist:
+        return None
+    if shortlist is None:
+        raise InternalError("shortlist: the model has none")
+    candidates = shortlist.candidates(sequence.source_ids, (*options.candidate_ids, *options.target_prefix, eos_id))
+    return candidates if len(candidates) <= MAX_CANDIDATES else None
+
+
+def batches(starting: Iterable[RunningSequence]) -> list[list[RunningSequence]]:
+    """Splits sequences into batches of at most `PADDING_TOKENS` tokens of padding, the longest sources first."""
+    split: list[list[RunningSequence]] = []
+    padding = 0
+    for running in sorted(starting, key=lambda item: -item.source_tokens):
+        if split:
+            padding += split[-1][0].source_tokens - running.source_tokens
+        if not split or padding > PADDING_TOKENS:
+            split.append([])
+            padding = 0
+        split[-1].append(running)
+    return split
+
+
+def pad(sources: Sequence[tuple[int, ...]], pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Pads B sources on the right to the length of the longest, S.
+
+    Returns:
+        source ids, int64 [B, S], and source lengths, int32 [B].
+    """
+    source_lengths = np.array([len(source) for source in sources], np.int32)
+    source_ids = np.full((len(sources), int(source_lengths.max())), pad_id, np.int64)
+    for row, source in enumerate(sources):
+        source_ids[row, : len(source)] = source
+    return source_ids, source_lengths

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dragoman.serve.engine.running import Choice, RunningSequence
 from dragoman.serve.runtime.model import Scores
 from dragoman.serve.search.beam import Branch
-from dragoman.serve.search.constraints import constrain
+from dragoman.serve.search.constraints import constrain, keep
 from dragoman.serve.search.live import Attention, LiveHypothesis, Token
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.search.sampling import draw, uniforms
@@ -43,6 +43,11 @@ class Row:
         if self.forced_id is not None:
             return False
         return self.options.constrained or self.options.begins_word(len(self.hypothesis.tokens))
+
+    @property
+    def changed(self) -> bool:
+        """Whether constraints or a shortlist change its logits."""
+        return self.constrained or self.running.candidates is not None
 
     @property
     def starting(self) -> bool:
@@ -96,7 +101,7 @@ class Step:
     @property
     def scored(self) -> NDArray[np.int64]:
         """The rows of which the search needs all logits, int64 [M]."""
-        return numbers_of([row for row in self.rows if row.forced_id is not None or row.constrained or row.drawn])
+        return numbers_of([row for row in self.rows if row.forced_id is not None or row.changed or row.drawn])
 
     @property
     def best_count(self) -> int:
@@ -144,13 +149,15 @@ class Step:
         return tokens
 
     def _constrain(self, scores: Scores) -> None:
-        """Applies the constraints to the scores."""
-        rows = [row for row in self.rows if row.constrained]
+        rows = [row for row in self.rows if row.changed]
         if rows:
             numbers = numbers_of(rows)
             logits = scores.fetch(numbers)  # [M, V]
             for row, row_logits in zip(rows, logits, strict=True):
-                constrain(row_logits, row.hypothesis.target_ids, row.options, self.eos_id, self.continuing_ids)
+                if row.running.candidates is not None:
+                    keep(row_logits, row.running.candidates)
+                if row.constrained:
+                    constrain(row_logits, row.hypothesis.target_ids, row.options, self.eos_id, self.continuing_ids)
             scores.store(numbers, logits)
 
     def _drawn(self, scores: Scores) -> dict[int, int]:

@@ -7,9 +7,11 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Literal, get_args
 
 from dragoman.serve.glossaries.tbx import read_tbx, write_tbx
+from dragoman.serve.host.files import FileError
 from dragoman.serve.protect.terms.entry import MAX_ENTRIES, Entry, EntryError, check_entries
 
 EntriesFormat = Literal["tsv", "csv", "tbx"]
@@ -32,8 +34,7 @@ def read_entries(
     """Returns the entries of a file; blank lines have none.
 
     Args:
-        source_language: ISO 639-1 code; TBX may have other languages, too.
-        target_language: the same.
+        source_language, target_language: ISO 639-1 codes; TBX may have other languages, too.
 
     Raises:
         EntryError: naming the first invalid entry.
@@ -90,3 +91,16 @@ def _entries(rows: Iterable[Sequence[str]]) -> Iterator[Entry]:
         if not any(map(str.strip, targets)):
             raise EntryError(index, "a term without a translation, expected a separator and a translation")
         yield Entry.of(source, targets)
+
+
+def read_file(file: Path, source_language: str, target_language: str) -> tuple[Entry, ...]:
+    """Returns the entries of a file, whose suffix is the format; raises FileError if it is invalid, or OSError."""
+    entries_format = next((known_format for known_format in FORMATS if file.suffix.lower() == f".{known_format}"), None)
+    if entries_format is None:
+        raise FileError(
+            f"{file}: expected a name that ends in {', '.join(f'.{known_format}' for known_format in FORMATS)}"
+        )
+    try:
+        return read_entries(file.read_text("utf-8"), entries_format, source_language, target_language)
+    except (EntryError, UnicodeDecodeError) as error:
+        raise FileError(f"{file}: {error}") from error

@@ -4,9 +4,8 @@ from dragoman.serve.glossaries.files import EntriesFormat
 from dragoman.serve.glossaries.parsers import READ
 from dragoman.serve.protect.terms.entry import Entry, EntryError
 from dragoman.serve.sandbox.frames import Item
-from dragoman.serve.sandbox.limits import MEBIBYTE, Limits
 from dragoman.serve.sandbox.sandbox import Sandbox
-from dragoman.serve.sandbox.worker import Refusal
+from dragoman.serve.sandbox.worker import MEBIBYTE, Limits, Refusal
 
 # The most entries of the longest terms are one part of the memory, the text is the other.
 _BASE_BYTES = 28 * MEBIBYTE
@@ -35,8 +34,7 @@ class GlossaryReader:
         """Returns the entries of a file, as `dragoman.serve.glossaries.files.read_entries` does.
 
         Args:
-            source_language: ISO 639-1 code.
-            target_language: the same.
+            source_language, target_language: ISO 639-1 codes.
             deadline_seconds: on the clock of `time.monotonic`.
             first_targets: whether further columns, such as languages, are no forms of the translation.
 

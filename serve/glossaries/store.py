@@ -17,8 +17,7 @@ import sqlalchemy as sa
 
 from dragoman.serve.errors import ForbiddenError, GlossaryNotFoundError, GlossaryStoreFullError, InvalidRequestError
 from dragoman.serve.glossaries.index_cache import IndexCache
-from dragoman.serve.host.fair_share import largest_share
-from dragoman.serve.host.state import Identifier, State
+from dragoman.serve.host.state import Identifier, State, largest_share
 from dragoman.serve.protect.terms.entry import Entry, check_entries
 from dragoman.serve.protect.terms.matching import TermIndex
 
@@ -125,11 +124,7 @@ class Glossaries:
     def create(self, name: str, dictionaries: Sequence[Dictionary]) -> Glossary:
         """Stores a new glossary and returns it.
 
-        Raises:
-            InvalidRequestError: if the name, the pairs or the number of glossaries are invalid.
-            EntryError: if an entry is invalid.
-            GlossaryStoreFullError: if the store has no room for the client.
-            StorageFullError: if the database has no space.
+        Raises InvalidRequestError, EntryError, GlossaryStoreFullError without room, or StorageFullError without space.
         """
         _check(name, dictionaries)
         glossary_id, now_seconds = str(uuid.uuid4()), time.time()
@@ -165,12 +160,7 @@ class Glossaries:
         return self._indexes.find(revision, self._owner, lambda: TermIndex(self.entries(*pair)))
 
     def replace(self, glossary_id: str, name: str, dictionaries: Sequence[Dictionary]) -> Glossary:
-        """Replaces name and dictionaries of a glossary and returns it.
-
-        Raises:
-            InvalidRequestError, EntryError, GlossaryStoreFullError, StorageFullError: as `create`.
-            GlossaryNotFoundError, ForbiddenError: if the key may not change a glossary with this id.
-        """
+        """Replaces name and dictionaries; raises as `create`, or GlossaryNotFoundError or ForbiddenError."""
         _check(name, dictionaries)
         with self._state.writing() as connection:
             self._touch(connection, glossary_id, name)
@@ -179,12 +169,7 @@ class Glossaries:
             return self._checked(connection, glossary_id)
 
     def change(self, glossary_id: str, name: str | None = None, dictionaries: Iterable[Dictionary] = ()) -> Glossary:
-        """Renames a glossary, and adds entries to its dictionaries or replaces those of the same terms.
-
-        Raises:
-            InvalidRequestError, EntryError, GlossaryStoreFullError, StorageFullError: as `create`.
-            GlossaryNotFoundError, ForbiddenError: if the key may not change a glossary with this id.
-        """
+        """Renames a glossary, and adds entries or replaces those of the same terms; raises as `replace`."""
         with self._state.writing() as connection:
             self._touch(connection, glossary_id, name)
             for dictionary in dictionaries:
@@ -194,23 +179,14 @@ class Glossaries:
             return self._checked(connection, glossary_id)
 
     def put_dictionary(self, glossary_id: str, dictionary: Dictionary) -> Glossary:
-        """Replaces or adds one dictionary of a glossary.
-
-        Raises:
-            InvalidRequestError, EntryError, GlossaryStoreFullError, StorageFullError: as `create`.
-            GlossaryNotFoundError, ForbiddenError: if the key may not change a glossary with this id.
-        """
+        """Replaces or adds one dictionary of a glossary; raises as `replace`."""
         with self._state.writing() as connection:
             self._touch(connection, glossary_id)
             _put(connection, glossary_id, dictionary, dictionary.entries)
             return self._checked(connection, glossary_id)
 
     def delete_dictionary(self, glossary_id: str, source_language: str, target_language: str) -> None:
-        """Deletes a dictionary; a glossary without dictionaries remains.
-
-        Raises:
-            GlossaryNotFoundError, ForbiddenError: if there is no such dictionary that the key may change.
-        """
+        """Deletes a dictionary, but not its glossary; raises GlossaryNotFoundError or ForbiddenError."""
         pair = glossary_id, source_language, target_language
         with self._state.writing() as connection:
             self._touch(connection, glossary_id)
@@ -247,12 +223,7 @@ class Glossaries:
             return ()
 
     def _touch(self, connection: sa.Connection, glossary_id: str, name: str | None = None) -> None:
-        """Notes a change.
-
-        Raises:
-            GlossaryNotFoundError: if there is no glossary with this id that the key may use.
-            ForbiddenError: if the key may use it, but not change it.
-        """
+        """Notes a change; raises GlossaryNotFoundError, or ForbiddenError if the key may only use it."""
         values: dict[str, object] = {"changed_seconds": time.time()}
         if name is not None:
             _check_name(name)
@@ -353,7 +324,6 @@ def _insert(connection: sa.Connection, glossary_id: str, dictionaries: Iterable[
 
 
 def _put(connection: sa.Connection, glossary_id: str, dictionary: Dictionary, entries: Sequence[Entry]) -> None:
-    """Replaces the entries of a dictionary, or adds one."""
     pair = _is(glossary_id, dictionary.source_language, dictionary.target_language)
     content = _content(entries)
     if connection.execute(sa.update(_DICTIONARIES).where(*pair).values(content)).rowcount:
@@ -377,10 +347,6 @@ def _content(entries: Iterable[Entry]) -> dict[str, object]:
 
 
 def check_dictionary_count(count: int) -> None:
-    """Checks the number of dictionaries of a glossary, also before their files are read.
-
-    Raises:
-        InvalidRequestError: if there are too many.
-    """
+    """Checks the number of dictionaries before files are read; raises InvalidRequestError if it is too large."""
     if count > MAX_DICTIONARIES:
         raise InvalidRequestError("dictionaries", f"{count} dictionaries, expected at most {MAX_DICTIONARIES}")

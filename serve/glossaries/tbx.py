@@ -22,11 +22,7 @@ _PART_CHARACTERS = 1 << 16
 
 
 def read_tbx(text: str, source_language: str, target_language: str) -> Iterator[Entry]:
-    """Yields the entries of a file; a concept without a term in one of the two languages has none.
-
-    Raises:
-        EntryError: if the file is malformed, declares entities or has too many entries or targets.
-    """
+    """Yields the entries of concepts with both languages; raises EntryError if the file is malformed or too large."""
     reader = _EntryReader(source_language, target_language)
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True

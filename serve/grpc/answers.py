@@ -9,11 +9,13 @@ from dragoman.serve.translation.large_work import Pace
 from dragoman.serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
 
 
-async def write_translation_message(response: TranslationResponse) -> translation_pb2.TranslateResponse:
-    """Returns the message of a response."""
+async def write_translation_message(
+    response: TranslationResponse, message: translation_pb2.TranslateResponse | None = None
+) -> translation_pb2.TranslateResponse:
+    """Returns the message of a response, a new one or an empty given one."""
     if count_values(response) <= LARGE_VALUES:
-        return messages.translate_response(response)
-    message, pace = messages.translate_response(replace(response, translations=())), Pace()
+        return messages.translate_response(response, message)
+    message, pace = messages.translate_response(replace(response, translations=()), message), Pace()
     for translation in response.translations:
         written = message.translations.add()
         written.MergeFrom(messages.translation_message(replace(translation, alternatives=())))

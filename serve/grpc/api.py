@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
+from operator import methodcaller
 from typing import Any, NamedTuple, TypeVar
 
 import grpc
@@ -18,13 +19,12 @@ from dragoman.protos.translation_pb2 import (
     ScoreRequest,
     TranslateRequest,
 )
-from dragoman.serve.edge.arrivals import GRPC_ITERATIONS, Arrivals
 from dragoman.serve.edge.auth import Security
-from dragoman.serve.edge.load_shedding import LoadShedder
+from dragoman.serve.edge.load_shedding import GRPC_ITERATIONS, GRPC_SECONDS, Arrivals, LoadShedder
 from dragoman.serve.errors import InvalidRequestError, ServiceError
 from dragoman.serve.grpc import messages
 from dragoman.serve.grpc.answers import write_score_message, write_stream_message, write_translation_message
-from dragoman.serve.grpc.call import Context, RecordedCall, answer, call_headers, send
+from dragoman.serve.grpc.call import Context, RecordedCall, answer, send
 from dragoman.serve.grpc.connections import Connections
 from dragoman.serve.grpc.guard import RequestGuard
 from dragoman.serve.grpc.health import Health
@@ -40,8 +40,6 @@ from dragoman.serve.observability.metrics import ServiceMetrics
 from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.registry import ModelRegistry
-from dragoman.serve.scheduler.sequence import FairnessKey
-from dragoman.serve.translation.response import TranslationResponse
 
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
 METHODS: dict[str, Method] = {
@@ -52,6 +50,7 @@ METHODS: dict[str, Method] = {
 }
 # After this time without a read, a stream no longer counts among the requests in flight.
 UNREAD_SECONDS = 0.05
+_serialize = methodcaller("SerializeToString")
 
 AnyRequest = TypeVar("AnyRequest", bound=Message)
 
@@ -102,7 +101,7 @@ class GrpcApi:
             limits.message_bytes, max_idle_connections(), metrics.grpc_connections_ignored.inc
         )
         self._watching: asyncio.Task[None] | None = None
-        self._arrivals = Arrivals(GRPC_ITERATIONS, lambda: load_shedder.busy)
+        self._arrivals = Arrivals(GRPC_ITERATIONS, lambda: load_shedder.busy, GRPC_SECONDS)
         self._guard = RequestGuard(
             security.authenticator,
             load_shedder,
@@ -141,8 +140,7 @@ class GrpcApi:
     async def listen(self, host: str, port: int) -> int:
         """Listens in the state NOT_SERVING and returns the port; port 0 selects a free one.
 
-        Raises:
-            ListenError: if the port cannot be bound.
+        Raises ListenError if the port cannot be bound.
         """
         await self.set_serving(serving=False, models={})
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -214,8 +212,6 @@ class GrpcApi:
         )
 
     def _stream_handler(self) -> Any:
-        """Returns the handler of `TranslateStream`."""
-
         async def handle(message: TranslateRequest | InvalidRequestError, context: Context) -> None:
             async def serve(valid: TranslateRequest, deadline_seconds: float | None, record: RequestRecord) -> None:
                 async with aclosing(
@@ -241,8 +237,6 @@ class GrpcApi:
         )
 
     def _many_handler(self) -> Any:
-        """Returns the handler of `TranslateMany`."""
-
         async def handle(_: object, context: Context) -> None:
             try:
                 self._dispatcher.lifecycle.check_accepting()
@@ -252,8 +246,8 @@ class GrpcApi:
                     raise
             stream = ManyStream(
                 context,
-                call_headers(context),
-                self._translate_item,
+                self._dispatcher,
+                self._arrivals,
                 self._metrics,
                 unanswered_texts=self._limits.stream_texts,
                 max_seconds=self._limits.stream_seconds,
@@ -266,26 +260,11 @@ class GrpcApi:
             handle, request_deserializer=messages.ItemParser(self._limits.values).parse, response_serializer=_serialize
         )
 
-    async def _translate(
-        self,
-        message: TranslateRequest,
-        deadline_seconds: float | None,
-        record: RequestRecord,
-        fairness_key: FairnessKey | None = None,
-    ) -> TranslationResponse:
-        request = messages.read_translate_request(message, deadline_seconds, fairness_key)
-        return await self._dispatcher.translate(request, record)
-
-    async def _translate_item(
-        self, message: TranslateRequest, deadline_seconds: float | None, record: RequestRecord, stream: FairnessKey
-    ) -> TranslationResponse:
-        await self._arrivals.come_first()
-        return await self._translate(message, deadline_seconds, record, stream)
-
     async def _answer_texts(
         self, message: TranslateRequest, deadline_seconds: float | None, record: RequestRecord
     ) -> Message:
-        return await write_translation_message(await self._translate(message, deadline_seconds, record))
+        request = messages.read_translate_request(message, deadline_seconds)
+        return await write_translation_message(await self._dispatcher.translate(request, record))
 
     async def _score(self, message: ScoreRequest, deadline_seconds: float | None, record: RequestRecord) -> Message:
         request = messages.read_score_request(message, deadline_seconds)
@@ -299,7 +278,3 @@ class GrpcApi:
 
     async def _get_model(self, message: GetModelRequest, *_: object) -> Message:
         return messages.model_message(self._models.get(message.name).describe())
-
-
-def _serialize(message: Message) -> bytes:
-    return message.SerializeToString()

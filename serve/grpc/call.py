@@ -5,21 +5,22 @@ An error becomes a status with details (`grpc-status-details-bin`, google.rpc me
 """
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import grpc.aio
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
-from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 from grpc_status.rpc_status import to_status
 
 from dragoman.serve import errors
-from dragoman.serve.edge.retry_after import pushback_metadata, retry_details
 from dragoman.serve.grpc.connections import CONNECTION
 from dragoman.serve.keys.account import Account
 from dragoman.serve.observability.logs import RecordedRequest, RequestRecord, caller_of, choose_request_id
@@ -27,6 +28,8 @@ from dragoman.serve.observability.metrics import ServiceMetrics
 from dragoman.serve.observability.request_metrics import Method
 
 REQUEST_ID_KEY = "x-request-id"
+# Clients obey it in their own retries (gRFC A6); `RetryInfo` in the details repeats it.
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
 # The namespace of the reasons in ErrorInfo.
 DOMAIN = "dragoman.v1"
 # Errors of the client, whatever the load.
@@ -60,7 +63,9 @@ def trailers(request_id: str, error: errors.ServiceError | None = None) -> Metad
 
 def error_trailers(error: errors.ServiceError, request_id: str | None = None) -> Metadata:
     """Returns the trailing metadata of an error. Metadata without a request id can be shared by calls."""
-    return pushback_metadata(error) + tuple(to_status(rich_status(error, request_id)).trailing_metadata)
+    seconds = error.retry_after_seconds
+    pushback = () if seconds is None else ((PUSHBACK_KEY, str(seconds * 1000)),)
+    return pushback + tuple(to_status(rich_status(error, request_id)).trailing_metadata)
 
 
 def _details(error: errors.ServiceError, request_id: str | None) -> list[Message]:
@@ -70,7 +75,8 @@ def _details(error: errors.ServiceError, request_id: str | None) -> list[Message
     if isinstance(error, errors.InvalidRequestError):
         violation = BadRequest.FieldViolation(field=error.field, description=error.problem)
         details.append(BadRequest(field_violations=[violation]))
-    details += retry_details(error)
+    if error.retry_after_seconds is not None:
+        details.append(RetryInfo(retry_delay=Duration(seconds=error.retry_after_seconds)))
     if request_id is not None:
         details.append(RequestInfo(request_id=request_id))
     return details
@@ -78,6 +84,8 @@ def _details(error: errors.ServiceError, request_id: str | None) -> list[Message
 
 # The default time that proxies wait between two writes (nginx, send_timeout); as over HTTP.
 SEND_TIMEOUT_SECONDS = 60.0
+# By which it may be shorter.
+TIMER_SECONDS = 1.0
 # Clients send the deadline rounded up by at most this ratio, and cancel at the exact one.
 DEADLINE_ROUNDING = 0.02
 
@@ -164,36 +172,49 @@ async def answer(
 
 
 class DeadlineScope:
-    """The deadline of a call, on the monotonic clock; records a call canceled at its deadline as `deadline_exceeded`.
+    """The deadline of a call, on the monotonic clock; records requests canceled at it as `deadline_exceeded`.
 
     gRPC cancels a call both when its client disconnects and when its deadline passes.
     """
 
-    def __init__(self, context: Context, record: RequestRecord) -> None:
+    def __init__(self, context: Context, *records: RequestRecord) -> None:
         self._context = context
-        self._record = record
+        self._timeout_seconds: float | None = context.time_remaining()
+        self.records = records
 
     def __enter__(self) -> float | None:
-        self._timeout_seconds = _time_remaining(self._context)
         return None if self._timeout_seconds is None else time.monotonic() + self._timeout_seconds
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, asyncio.CancelledError) and self._timeout_seconds is not None:
-            remaining_seconds = _time_remaining(self._context)
+            remaining_seconds: float | None = self._context.time_remaining()
             if remaining_seconds is not None and remaining_seconds <= DEADLINE_ROUNDING * self._timeout_seconds:
-                self._record.outcome = errors.DeadlineExceededError.reason
+                for record in self.records:
+                    record.outcome = errors.DeadlineExceededError.reason
 
 
 async def send(context: Context, message: object) -> None:
-    """Writes a message of a stream.
+    """Writes a message of a stream; raises as `send_all`."""
+    await send_all(context, (message,))
+
+
+async def send_all(context: Context, messages: Iterable[object]) -> None:
+    """Writes messages of a stream, each when the one before is written.
 
     Raises:
         CancelledError: if the client does not read. Its status follows the unread messages.
         asyncio.CancelledError: if the client has disconnected. A write may detect it before gRPC cancels the call.
     """
+    loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
-            await context.write(message)
+        async with asyncio.timeout(SEND_TIMEOUT_SECONDS) as limit:
+            until_seconds = limit.when() or math.inf
+            for message in messages:
+                # A timer for each message would take longer than its write.
+                if (now_seconds := loop.time()) > until_seconds - SEND_TIMEOUT_SECONDS + TIMER_SECONDS:
+                    until_seconds = now_seconds + SEND_TIMEOUT_SECONDS
+                    limit.reschedule(until_seconds)
+                await context.write(message)
     except TimeoutError as error:
         problem = f"the client did not read the stream for {SEND_TIMEOUT_SECONDS:g} seconds"
         raise errors.CancelledError(problem) from error
@@ -205,8 +226,7 @@ async def send(context: Context, message: object) -> None:
 async def answering() -> AsyncIterator[asyncio.TaskGroup]:
     """Runs the tasks that answer the requests of a stream, and waits for them in the end.
 
-    Raises:
-        CancelledError: if the client does not read, as one of the tasks found out.
+    Raises CancelledError if the client does not read, as one of the tasks found out.
     """
     unread: BaseException | None = None
     try:
@@ -216,8 +236,3 @@ async def answering() -> AsyncIterator[asyncio.TaskGroup]:
         unread = group.exceptions[0]
     if unread is not None:
         raise unread
-
-
-def _time_remaining(context: Context) -> float | None:
-    """Returns the seconds until the client's deadline; None without a deadline."""
-    return context.time_remaining()

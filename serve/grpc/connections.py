@@ -228,7 +228,6 @@ class Connections:
         return self._ignored() != ignored
 
     def _ignored(self) -> set[int]:
-        """Returns the numbers of the ignored sockets."""
         return {number for number, item in self._by_socket.items() if item.ignored}
 
     def _of_socket(self, peer: str) -> Connection:

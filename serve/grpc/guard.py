@@ -13,14 +13,13 @@ import grpc
 import grpc.aio
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 
-from dragoman.serve.edge.arrivals import Arrivals
 from dragoman.serve.edge.auth import Authenticator
-from dragoman.serve.edge.load_shedding import REFUSAL, LoadShedder
+from dragoman.serve.edge.load_shedding import REFUSAL, Arrivals, LoadShedder
 from dragoman.serve.errors import InvalidRequestError, QueueFullError, ServiceError, UnauthorizedError
 from dragoman.serve.grpc.call import ACCOUNT, REQUEST_ID_KEY, Context, RecordedCall, abort, call_headers, error_trailers
 from dragoman.serve.grpc.connections import CONNECTION, Connection, Connections
 from dragoman.serve.grpc.unread import UnreadResponses
-from dragoman.serve.grpc.waits import Waits
+from dragoman.serve.grpc.waits import LimitedWait, Waits
 from dragoman.serve.observability.logs import caller_of, choose_request_id
 from dragoman.serve.observability.metrics import ServiceMetrics
 from dragoman.serve.observability.request_metrics import NO_MODEL, Method
@@ -134,7 +133,7 @@ class RequestGuard:
             caller = caller_of(ACCOUNT.get(), connection.network)
             if not self._load_shedder.has_room(caller, context.time_remaining()):
                 raise self._load_shedder.refuse()
-        with self._messages.limit():
+        with LimitedWait(self._messages):
             message = await context.read()
         if message is grpc.aio.EOF:  # often, the client has canceled the call
             missing = InvalidRequestError("request", "expected one message, got none")

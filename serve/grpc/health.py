@@ -14,7 +14,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.grpc.call import Context, send
 from dragoman.serve.grpc.messages import RequestParser
-from dragoman.serve.grpc.waits import Waits
+from dragoman.serve.grpc.waits import LimitedWait, Waits
 
 # One for each connection of a client that checks health.
 WATCHES = 1024
@@ -66,14 +66,13 @@ class Health:
     async def _watch(self, request: Request, context: Context) -> None:
         """Sends the health of a name, and each change.
 
-        Raises:
-            ServiceError: if the request is invalid, the watch lasts too long or there are too many.
+        Raises ServiceError if the request is invalid, the watch lasts too long or there are too many.
         """
         name = _service(request)
         # Otherwise a watch that ends during its first message could get no status.
         await context.send_initial_metadata(())
         sent = None
-        with self._watches.limit():
+        with LimitedWait(self._watches):
             while True:
                 changed = self._changed
                 status = self._statuses.get(name, HealthCheckResponse.SERVICE_UNKNOWN)

@@ -1,30 +1,55 @@
 """`TranslateMany`: reads a stream of requests while few texts are unanswered, and sends each response when it is ready.
 
-Each request has its own record, metrics and errors. Flow control slows down a client that sends too fast.
+Requests that arrive together and differ only in their texts share a job. Each request has its own record, metrics and
+errors. Flow control slows down a client that sends too fast.
 """
 
 import asyncio
-import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import structlog
 
-from dragoman.protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
+from dragoman.protos.translation_pb2 import TranslateManyResponse
+from dragoman.serve.edge.load_shedding import Arrivals
 from dragoman.serve.errors import CancelledError, DrainingError, InvalidRequestError, ServiceError
 from dragoman.serve.grpc import call
 from dragoman.serve.grpc.answers import write_translation_message
-from dragoman.serve.grpc.messages import Item
+from dragoman.serve.grpc.messages import Item, read_item
 from dragoman.serve.grpc.waits import Waits
-from dragoman.serve.observability.logs import RequestRecord, choose_request_id
+from dragoman.serve.observability.logs import HiddenErrors, RecordedRequest, choose_request_id
 from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.observability.traces import tracing
+from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.scheduler.sequence import FairnessKey
+from dragoman.serve.translation.large_work import SMALL_TEXT_BYTES, split_parts, work_bytes
+from dragoman.serve.translation.request import TranslateRequest
 from dragoman.serve.translation.response import TranslationResponse
 
-# Arguments: request, deadline on the monotonic clock, record, fairness key of the stream.
-Translate = Callable[[TranslateRequest, float | None, RequestRecord, FairnessKey], Awaitable[TranslationResponse]]
-
 _log = structlog.get_logger("dragoman")
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A request of the stream until it is answered."""
+
+    item: Item
+    recorded: RecordedRequest
+
+    @property
+    def texts(self) -> int:
+        """How many texts count; a request without texts counts as one, because it gets a response."""
+        return max(1, len(self.item.texts))
+
+    @property
+    def likeness(self) -> Hashable:
+        """Equal for requests that may share a job."""
+        return self if isinstance(self.item.rest, InvalidRequestError) or not self.item.texts else self.item.rest
 
 
 class ManyStream:
@@ -33,8 +58,8 @@ class ManyStream:
     def __init__(
         self,
         context: call.Context,
-        headers: Mapping[str, str],
-        translate: Translate,
+        dispatcher: Dispatcher,
+        arrivals: Arrivals,
         metrics: ServiceMetrics,
         *,
         unanswered_texts: int,
@@ -44,13 +69,16 @@ class ManyStream:
     ) -> None:
         """Prepares the call; `run` serves it.
 
-        The request ids start with the id in `headers`. The stream is read while fewer than `unanswered_texts` texts are
-        unanswered, for at most `max_seconds`, until `draining` is done or the wait for a request ends by `idle`.
+        The stream is read while fewer than `unanswered_texts` texts are unanswered, for at most `max_seconds`, until
+        `draining` is done or the wait for a request ends by `idle`.
         """
         self._context = context
-        self._headers = headers
-        self._request_id = choose_request_id(headers.get(call.REQUEST_ID_KEY))
-        self._translate = translate
+        self._deadline = call.DeadlineScope(context)
+        self._headers = call.call_headers(context)
+        # The request ids start with the id of the stream.
+        self._request_id = choose_request_id(self._headers.get(call.REQUEST_ID_KEY))
+        self._dispatcher = dispatcher
+        self._arrivals = arrivals
         self._metrics = metrics
         self._limit_texts = unanswered_texts
         self._max_seconds = max_seconds
@@ -58,13 +86,16 @@ class ManyStream:
         self._draining = draining
         self._stream = FairnessKey()
         self._read = 0
+        self._arrived: list[_Request] = []
+        self._unanswered = set[_Request]()
         self._reading: asyncio.Task[None] | None = None
         self._interrupted = False
         self._unanswered_texts = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
-        # gRPC accepts one message at a time.
-        self._writing = asyncio.Lock()
+        # Answers with the number of their texts. gRPC accepts one message at a time.
+        self._unwritten = deque[tuple[TranslateManyResponse, int]]()
+        self._writing = False
 
     async def run(self) -> None:
         """Serves until the client half-closes; ends with UNAVAILABLE if either side stops reading before."""
@@ -84,6 +115,7 @@ class ManyStream:
         finally:
             closing.cancel()
             self._draining.remove_done_callback(self._end_reading)
+            self._record_unanswered()
             seconds = round(time.monotonic() - started_seconds, 6)
             _log.info("stream", request_id=self._request_id, requests=self._read, duration_seconds=seconds)
         if self._interrupted:
@@ -92,15 +124,25 @@ class ManyStream:
             await call.abort(self._context, error, call.trailers(self._request_id, error))
         self._context.set_trailing_metadata(call.trailers(self._request_id))
 
+    def _record_unanswered(self) -> None:
+        """Records the requests that were to be answered when the stream was canceled."""
+        self._deadline.records = tuple(request.recorded.record for request in self._unanswered)
+        with suppress(asyncio.CancelledError), self._deadline:
+            raise asyncio.CancelledError
+        for request in self._unanswered:
+            with suppress(asyncio.CancelledError), request.recorded:
+                raise asyncio.CancelledError
+
     def _end_reading(self, _: object = None) -> None:
         if self._reading is not None and not self._reading.done():
             self._interrupted = True
             self._reading.cancel()
 
     async def _read_items(self, answers: asyncio.TaskGroup) -> None:
-        """Reads requests while there is room, and answers each in a task, until the end of the stream."""
+        """Reads requests while there is room, and has them answered, until the end of the stream."""
         while True:
-            await self._has_room.wait()
+            if not self._has_room.is_set():
+                await self._has_room.wait()
             finish = self._idle.begin(self._end_reading)
             try:
                 item = await self._context.read()
@@ -109,37 +151,92 @@ class ManyStream:
             if not isinstance(item, Item):  # end of the stream
                 return
             self._read += 1
-            self._count(_texts(item))
-            answers.create_task(self._answer(item, self._read))
+            request_id = f"{self._request_id}-{self._read}"
+            request = _Request(item, call.recorded(self._metrics, "translate_many", request_id, self._headers))
+            self._unanswered.add(request)
+            self._count(request.texts)
+            self._arrived.append(request)
+            if len(self._arrived) == 1:
+                answers.create_task(self._answer_arrived(answers))
 
-    async def _answer(self, item: Item, number: int) -> None:
-        request_id = f"{self._request_id}-{number}"
-        message: TranslateManyResponse | None = None
+    async def _answer_arrived(self, answers: asyncio.TaskGroup) -> None:
+        """Answers the requests that arrive together, in groups that may share a job and are no large work."""
+        await self._arrivals.come_first()
+        arrived, self._arrived = self._arrived, []
+        alike = defaultdict[Hashable, list[_Request]](list)
+        for request in arrived:
+            alike[request.likeness].append(request)
+        parts = [part for group in alike.values() for part in split_parts(group, SMALL_TEXT_BYTES, _bytes)]
+        await _run([self._answer_alike(part, answers) for part in parts], answers)
+
+    async def _answer_alike(self, requests: Sequence[_Request], answers: asyncio.TaskGroup) -> None:
+        """Answers requests that may share a job; those without an outcome of the job alone."""
+        if len(requests) > 1 and not tracing():
+            with suppress(ServiceError), HiddenErrors(self._request_id):
+                await self._share_job(requests, answers)
+        left = [request for request in requests if request in self._unanswered]
+        await _run([self._answer(request, partial(self._translate, request), answers) for request in left], answers)
+
+    async def _share_job(self, requests: Sequence[_Request], answers: asyncio.TaskGroup) -> None:
+        records = [request.recorded.record for request in requests]
+        with call.DeadlineScope(self._context, *records) as deadline_seconds:
+            texts = [text for request in requests for text in request.item.texts]
+            common = self._read_request(requests[0].item, texts, deadline_seconds)
+            shares = [len(request.item.texts) for request in requests]
+            async with aclosing(self._dispatcher.translate_shares(common, shares, records)) as parts:
+                async for outcomes in parts:
+                    for number, outcome in outcomes:
+                        await self._answer(requests[number], partial(_result, outcome), answers)
+
+    async def _translate(self, request: _Request) -> TranslationResponse:
+        item, record = request.item, request.recorded.record
+        with call.DeadlineScope(self._context, record) as deadline_seconds:
+            requested = self._read_request(item, item.texts, deadline_seconds)
+            return await self._dispatcher.translate(requested, record)
+
+    def _read_request(self, item: Item, texts: Sequence[str], deadline_seconds: float | None) -> TranslateRequest:
+        """Returns the request of an item with some texts; raises InvalidRequestError if a field is invalid."""
+        if isinstance(item.rest, InvalidRequestError):
+            raise item.rest
+        request, seconds = read_item(item.rest)
+        if seconds is not None:
+            until_seconds = time.monotonic() + seconds
+            deadline_seconds = until_seconds if deadline_seconds is None else min(deadline_seconds, until_seconds)
+        return request._replace(text=texts, deadline_seconds=deadline_seconds, fairness_key=self._stream)
+
+    async def _answer(
+        self, request: _Request, translate: Callable[[], Awaitable[TranslationResponse]], answers: asyncio.TaskGroup
+    ) -> None:
+        """Records a request and lets its response be written."""
+        item, message = request.item, None
         try:
-            with call.recorded(self._metrics, "translate_many", request_id, self._headers) as record:
-                response = await call.answer(item.message, self._translate_item, self._context, record)
-            message = TranslateManyResponse(id=item.id, response=await write_translation_message(response))
+            with request.recorded:
+                response = await translate()
+            message = TranslateManyResponse(id=item.id)
+            await write_translation_message(response, message.response)
         except DrainingError:
             # The client resends it to another server, like a request that was not read.
             self._interrupted = True
         except ServiceError as error:
-            message = TranslateManyResponse(id=item.id, error=call.rich_status(error, request_id))
-        if message is not None:
-            async with self._writing:
-                await call.send(self._context, message)
-        self._count(-_texts(item))
+            status = call.rich_status(error, request.recorded.record.request_id)
+            message = TranslateManyResponse(id=item.id, error=status)
+        finally:
+            self._unanswered.discard(request)
+        if message is None:
+            self._count(-request.texts)
+            return
+        self._unwritten.append((message, request.texts))
+        if not self._writing:
+            self._writing = True
+            answers.create_task(call.send_all(self._context, self._take_answers()))
 
-    async def _translate_item(
-        self, message: TranslateManyRequest, deadline_seconds: float | None, record: RequestRecord
-    ) -> TranslationResponse:
-        if message.HasField("timeout_seconds"):
-            seconds = message.timeout_seconds
-            if not (math.isfinite(seconds) and seconds > 0):
-                raise InvalidRequestError("timeout_seconds", f"{seconds}, expected a finite number above 0")
-            deadline_seconds = min(
-                math.inf if deadline_seconds is None else deadline_seconds, time.monotonic() + seconds
-            )
-        return await self._translate(message.request, deadline_seconds, record, self._stream)
+    def _take_answers(self) -> Iterator[TranslateManyResponse]:
+        """Yields all answers that are ready, each when the one before is written."""
+        while self._unwritten:
+            message, texts = self._unwritten.popleft()
+            yield message
+            self._count(-texts)
+        self._writing = False
 
     def _count(self, texts: int) -> None:
         self._unanswered_texts += texts
@@ -149,6 +246,19 @@ class ManyStream:
             self._has_room.clear()
 
 
-def _texts(item: Item) -> int:
-    # A request without texts counts as one, because it gets a response.
-    return 1 if isinstance(item.message, InvalidRequestError) else max(1, len(item.message.request.text))
+async def _run(coroutines: Sequence[Coroutine[Any, Any, None]], tasks: asyncio.TaskGroup) -> None:
+    """Runs coroutines together: the first one in this task, each other one in a task of its own."""
+    for other in coroutines[1:]:
+        tasks.create_task(other)
+    for first in coroutines[:1]:
+        await first
+
+
+def _bytes(request: _Request) -> int:
+    return work_bytes(request.item.texts)
+
+
+async def _result(outcome: TranslationResponse | ServiceError) -> TranslationResponse:
+    if isinstance(outcome, ServiceError):
+        raise outcome
+    return outcome

@@ -6,7 +6,7 @@ field is a repeated scalar stands for a tuple, because protobuf has no lists of 
 """
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from operator import attrgetter
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -18,20 +18,17 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 Value = TypeVar("Value")
 
 Convert = Callable[[Any], Any]
+Fill = Callable[[Any, Any], None]
 
 
-def message_writer(kind: type[AnyMessage]) -> Callable[[object], AnyMessage]:
-    """Returns a function that converts a value to a message of this class."""
-    writers = {field.name: _field_writer(field) for field in kind.DESCRIPTOR.fields}
-    names, get = tuple(writers), _getter(writers)
-    converted = tuple((name, convert) for name, convert in writers.items() if convert is not None)
+def message_writer(kind: type[AnyMessage]) -> Callable[..., AnyMessage]:
+    """Returns a function that converts a value to a message of this class, a new one or an empty given one."""
+    fill = _filler(kind.DESCRIPTOR)
 
-    def write(value: object) -> AnyMessage:
-        fields = dict(zip(names, get(value)))  # noqa: B905 - the lengths are equal, and the check costs time
-        for name, convert in converted:
-            if field := fields[name]:  # None and an empty list both stand for an absent field
-                fields[name] = convert(field)
-        return kind(**fields)
+    def write(value: object, message: AnyMessage | None = None) -> AnyMessage:
+        message = kind() if message is None else message
+        fill(message, value)
+        return message
 
     return write
 
@@ -65,19 +62,49 @@ def set_fields(message: Message) -> dict[str, Any]:
     return {field.name: list(value) if field.is_repeated else value for field, value in message.ListFields()}
 
 
-def _field_writer(field: Any) -> Convert | None:
-    """Returns a function that converts the value of a field; None: no conversion."""
+def _filler(descriptor: Any) -> Fill:
+    """Returns a function that sets the fields of a message from a value."""
+    fields = [(field.name, _field_filler(field), field.has_presence) for field in descriptor.fields]
+    get = _getter([name for name, *_ in fields])
+
+    def fill(message: Any, value: object) -> None:
+        for (name, put, has_presence), member in zip(fields, get(value)):  # noqa: B905 - as in `message_reader`
+            # None and an empty list both stand for an absent field; another field is absent at its default.
+            if member or (has_presence and member is not None):
+                if put is None:
+                    setattr(message, name, member)
+                else:
+                    put(message, member)
+
+    return fill
+
+
+def _field_filler(field: Any) -> Fill | None:
+    """Returns a function that sets the field of a message; None: the value is the field."""
+    name = field.name
     if field.enum_type is not None:
-        return _numbers(field.enum_type).__getitem__
+        numbers = _numbers(field.enum_type)
+        return lambda message, member: setattr(message, name, numbers[member])
     if field.message_type is None:
-        return None
-    kind: Any = GetMessageClass(field.message_type)
-    name, write = _only_list(field), message_writer(kind)
-    if name:
-        return lambda rows: [kind(**{name: row}) for row in rows]
-    if field.is_repeated:
-        return lambda values: [write(value) for value in values]
-    return write
+        return (lambda message, elements: getattr(message, name).extend(elements)) if field.is_repeated else None
+    fill = _filler(field.message_type)
+    if row := _only_list(field):
+        fill = lambda message, elements: getattr(message, row).extend(elements)  # noqa: E731
+    if not field.is_repeated:
+
+        def set_one(message: Any, value: object) -> None:
+            part = getattr(message, name)
+            part.SetInParent()
+            fill(part, value)
+
+        return set_one
+
+    def add_all(message: Any, values: Iterable[object]) -> None:
+        add = getattr(message, name).add
+        for value in values:
+            fill(add(), value)
+
+    return add_all
 
 
 def _field_reader(field: Any, hint: Any) -> Convert | None:

@@ -4,16 +4,14 @@ gRPC rejects malformed bytes with "Exception deserializing request!" and no reas
 not UTF-8; the parsers here find the field and name it in the error.
 """
 
-from collections.abc import Iterable, Iterator
+import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
-from google.protobuf.descriptor import FileDescriptor
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.protos import translation_pb2
 from dragoman.protos.translation_pb2 import TranslateManyRequest
@@ -21,12 +19,13 @@ from dragoman.serve.edge.value_limit import check_message, read_fields
 from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.grpc.message_mapper import message_writer, set_fields
 from dragoman.serve.protect.terms.entry import Entry
-from dragoman.serve.registry.registry import ModelDescription
-from dragoman.serve.scheduler.sequence import FairnessKey
 from dragoman.serve.translation.fields import SearchFields
 from dragoman.serve.translation.request import ScoreRequest, TranslateRequest
 
 AnyRequest = TypeVar("AnyRequest", bound=Message)
+# Requests without texts that are kept, and their bytes.
+KNOWN_RESTS = 256
+SMALL_BYTES = 512
 
 
 class RequestParser(Generic[AnyRequest]):
@@ -44,33 +43,17 @@ class RequestParser(Generic[AnyRequest]):
         except InvalidRequestError as error:
             return error
         except DecodeError:
-            return self._explain(data)
-
-    @cached_property
-    def _twin(self) -> tuple[type[Message], set[str]]:
-        return _bytes_twin(self._kind)
-
-    def _explain(self, data: bytes) -> InvalidRequestError:
-        no_message = InvalidRequestError("request", f"not a {self._kind.DESCRIPTOR.full_name} message")
-        kind, strings = self._twin
-        try:
-            twin = kind.FromString(data)
-        except DecodeError:
-            return no_message
-        for field, value in _byte_strings(twin, strings):
-            try:
-                value.decode()
-            except UnicodeDecodeError as error:
-                return InvalidRequestError(field, f"not valid UTF-8 at byte {error.start}")
-        return no_message
+            no_message = InvalidRequestError("request", f"not a {self._kind.DESCRIPTOR.full_name} message")
+            return _find_invalid_text(data, self._kind.DESCRIPTOR, 0, len(data)) or no_message
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Item:
-    """One message of a stream of requests: its id, and the request or its error."""
+    """One message of a stream of requests: its id, its texts, and the bytes of the rest, or its error."""
 
     id: str
-    message: TranslateManyRequest | InvalidRequestError
+    texts: Sequence[str]
+    rest: bytes | InvalidRequestError
 
 
 class ItemParser:
@@ -83,10 +66,13 @@ class ItemParser:
         """Returns the item; a malformed item keeps its id if the id is its first field, as clients write it."""
         message = self._parser.parse(data)
         if not isinstance(message, InvalidRequestError):
-            return Item(message.id, message)
+            item_id, texts = message.id, list(message.request.text)
+            message.ClearField("id")
+            message.request.ClearField("text")
+            return Item(item_id, texts, message.SerializeToString())
         # Errors name the same fields as Translate.
         error = InvalidRequestError(message.field.removeprefix("request."), message.problem)
-        return Item(_find_id(data), error)
+        return Item(_find_id(data), (), error)
 
 
 def _find_id(data: bytes) -> str:
@@ -95,68 +81,70 @@ def _find_id(data: bytes) -> str:
     return data[start:end].decode(errors="replace") if number == TranslateManyRequest.ID_FIELD_NUMBER else ""
 
 
-def _bytes_twin(kind: type[Message]) -> tuple[type[Message], set[str]]:
-    """Returns a copy of a message class with bytes in place of strings, which accepts text that is not UTF-8.
-
-    It takes memory, and few servers need it. The second value holds the full names of the string fields in the original
-    class.
-    """
-    file = FileDescriptorProto()
-    kind.DESCRIPTOR.file.CopyToProto(file)
-    strings: set[str] = set()
-    for message in file.message_type:
-        _loosen(message, file.package, strings)
-    pool = DescriptorPool()  # its own pool: two files of one name cannot share a pool
-    for imported in _imports(kind.DESCRIPTOR.file):
-        pool.AddSerializedFile(imported.serialized_pb)
-    pool.AddSerializedFile(file.SerializeToString())
-    return GetMessageClass(pool.FindMessageTypeByName(kind.DESCRIPTOR.full_name)), strings
-
-
-def _loosen(message: DescriptorProto, parent: str, strings: set[str]) -> None:
-    """Turns the string fields of a message into bytes fields and collects their names."""
-    full_name = f"{parent}.{message.name}"
-    # Keys of maps cannot be bytes; on the wire, a map is a list of entries.
-    message.options.ClearField("map_entry")
-    for field in message.field:
-        if field.type == FieldDescriptorProto.TYPE_STRING:
-            field.type = FieldDescriptorProto.TYPE_BYTES
-            strings.add(f"{full_name}.{field.name}")
-    for nested in message.nested_type:
-        _loosen(nested, full_name, strings)
-
-
-def _imports(file: Any) -> Iterator[FileDescriptor]:
-    """Yields the imports of a file, dependencies first."""
-    for imported in file.dependencies:
-        yield from _imports(imported)
-        yield imported
-
-
-def _byte_strings(message: Message, strings: set[str], parent: str = "") -> Iterator[tuple[str, bytes]]:
-    """Yields name and value of every string field, as in `text[2]` and `pairs[1].translation`."""
-    for field, value in message.ListFields():
-        name = f"{parent}{field.name}"
-        named = (
-            ((f"{name}[{index}]", item) for index, item in enumerate(value)) if field.is_repeated else [(name, value)]
-        )
-        for path, element in named:
-            if field.full_name in strings:
-                yield path, element
-            elif field.type == field.TYPE_MESSAGE:
-                yield from _byte_strings(element, strings, f"{path}.")
+def _find_invalid_text(
+    data: bytes, descriptor: Any, start: int, end: int, parent: str = ""
+) -> InvalidRequestError | None:
+    """Returns the error of the first string that is not UTF-8, as in `text[2]` and `pairs[1].translation`."""
+    counts = Counter[str]()
+    for number, value_start, value_end in read_fields(data, start, end):
+        field = descriptor.fields_by_number.get(number)
+        if field is None:
+            continue
+        name = f"{parent}{field.name}[{counts[field.name]}]" if field.is_repeated else f"{parent}{field.name}"
+        counts[field.name] += 1
+        if field.type == field.TYPE_STRING:
+            try:
+                data[value_start:value_end].decode()
+            except UnicodeDecodeError as error:
+                return InvalidRequestError(name, f"not valid UTF-8 at byte {error.start}")
+        elif field.message_type is not None:
+            found = _find_invalid_text(data, field.message_type, value_start, value_end, f"{name}.")
+            if found is not None:
+                return found
+    return None
 
 
 def read_translate_request(
-    message: translation_pb2.TranslateRequest, deadline_seconds: float | None, fairness_key: FairnessKey | None = None
+    message: translation_pb2.TranslateRequest, deadline_seconds: float | None
 ) -> TranslateRequest:
-    """Converts a message to a request; raises InvalidRequestError with the first invalid option."""
+    """Converts a message, which loses its texts; raises InvalidRequestError for its first invalid option."""
+    texts = list(message.text) or ()
+    message.ClearField("text")
+    rest = message.SerializeToString()
+    read = _read_rest if len(rest) <= SMALL_BYTES else _read_rest.__wrapped__
+    return read(rest)._replace(text=texts, deadline_seconds=deadline_seconds)
+
+
+def read_item(rest: bytes) -> tuple[TranslateRequest, float | None]:
+    """Returns the request of an item, without its texts, and its timeout in seconds.
+
+    Raises InvalidRequestError if the timeout or an option is invalid.
+    """
+    return (_read_item if len(rest) <= SMALL_BYTES else _read_item.__wrapped__)(rest)
+
+
+@lru_cache(KNOWN_RESTS)
+def _read_item(data: bytes) -> tuple[TranslateRequest, float | None]:
+    message = TranslateManyRequest.FromString(data)
+    seconds = message.timeout_seconds if message.HasField("timeout_seconds") else None
+    if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
+        raise InvalidRequestError("timeout_seconds", f"{seconds}, expected a finite number above 0")
+    return _read_request(message.request), seconds
+
+
+@lru_cache(KNOWN_RESTS)
+def _read_rest(data: bytes) -> TranslateRequest:
+    """Returns a request without texts; most requests of a client are alike but for these."""
+    return _read_request(translation_pb2.TranslateRequest.FromString(data))
+
+
+def _read_request(message: translation_pb2.TranslateRequest) -> TranslateRequest:
     fields = set_fields(message)
     if "options" in fields:
         fields["options"] = SearchFields.parse(set_fields(message.options))
     if "terms" in fields:
         fields["terms"] = [Entry.of(term.source, term.targets, match_case=term.match_case) for term in message.terms]
-    return TranslateRequest(**fields, deadline_seconds=deadline_seconds, fairness_key=fairness_key)
+    return TranslateRequest(**fields)
 
 
 def read_score_request(message: translation_pb2.ScoreRequest, deadline_seconds: float | None) -> ScoreRequest:
@@ -169,12 +157,8 @@ translate_response = message_writer(translation_pb2.TranslateResponse)
 detect_response = message_writer(translation_pb2.DetectResponse)
 score_response = message_writer(translation_pb2.ScoreResponse)
 model_message = message_writer(translation_pb2.Model)
+model_list = message_writer(translation_pb2.ListModelsResponse)
 translation_message = message_writer(translation_pb2.Translation)
 alternative_message = message_writer(translation_pb2.Alternative)
 score_message = message_writer(translation_pb2.TranslationScore)
 delta_message = message_writer(translation_pb2.TranslationDelta)
-
-
-def model_list(models: Iterable[ModelDescription]) -> translation_pb2.ListModelsResponse:
-    """Converts the models to a message."""
-    return translation_pb2.ListModelsResponse(models=map(model_message, models))

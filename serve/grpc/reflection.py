@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, Serv
 from dragoman.serve.errors import InvalidRequestError, RequestTooLargeError
 from dragoman.serve.grpc.call import Context, send
 from dragoman.serve.grpc.messages import RequestParser
-from dragoman.serve.grpc.waits import Waits
+from dragoman.serve.grpc.waits import LimitedWait, Waits
 
 # Tools list a few services and close the stream.
 STREAMS = 64
@@ -41,9 +41,8 @@ class Reflection(reflection.aio.ReflectionServicer):
     async def ServerReflectionInfo(self, _: object, context: Context) -> None:  # type: ignore[override]  # noqa: N802
         """Answers the messages of a stream.
 
-        Raises:
-            ServiceError: if a message is invalid, the stream has too many messages or is idle for too long, or there
-                are too many streams.
+        Raises ServiceError if a message is invalid, the stream has too many messages or is idle for too long, or there
+        are too many streams.
         """
         answering: Any = super().ServerReflectionInfo(
             self._read(context), context
@@ -54,7 +53,7 @@ class Reflection(reflection.aio.ReflectionServicer):
 
     async def _read(self, context: Context) -> AsyncIterator[ServerReflectionRequest]:
         for _ in range(STREAM_MESSAGES):
-            with self._waits.limit():
+            with LimitedWait(self._waits):
                 message = await context.read()
             if message is grpc.aio.EOF:
                 return

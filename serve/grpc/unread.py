@@ -12,7 +12,7 @@ from dragoman.serve.edge.load_shedding import REFUSAL
 from dragoman.serve.errors import QueueFullError
 from dragoman.serve.grpc.call import ACCOUNT, Context, abort, error_trailers
 from dragoman.serve.grpc.connections import Connection
-from dragoman.serve.host.fair_share import largest_share
+from dragoman.serve.host.state import largest_share
 from dragoman.serve.observability.logs import caller_of
 
 UNREAD_BYTES = 64 << 20

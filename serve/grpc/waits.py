@@ -19,7 +19,7 @@ IDLE_STREAM_SECONDS = 300.0
 End = Callable[[ServiceError], object]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class _Wait:
     until_seconds: float
 
@@ -63,13 +63,6 @@ class Waits:
 
         return finish
 
-    def limit(self) -> "LimitedWait":
-        """Returns the context of one wait, which cancels its block when the wait ends.
-
-        It raises DeadlineExceededError after the time, and QueueFullError if there are too many waits.
-        """
-        return LimitedWait(self)
-
     def _end_late(self) -> None:
         """Ends the waits whose time is over. All take the same time, so that one timer serves the longest of them."""
         loop, self._timer = asyncio.get_running_loop(), None
@@ -86,7 +79,11 @@ class Waits:
 
 
 class LimitedWait:
-    """See `Waits.limit`. A class, because a generator would take twice the time, for every call."""
+    """The context of one wait, which cancels its block when the wait ends.
+
+    It raises DeadlineExceededError after the time, and QueueFullError if there are too many waits. A class, because a
+    generator would take twice the time, for every call.
+    """
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits

@@ -2,6 +2,6 @@
 
 `system` has CPUs, memory and open files, `threads` threads for calls that block, `event_loop` the event loop.
 `process_link` joins processes, `server_process` starts a server as a process. `tcp_sockets` and `client_address` look
-at connections. `state` is the database, whose shares `fair_share` divides; `files` reloads files, `config_file` reads
+at connections. `state` is the database, with its shares; `files` reloads files, `config_file` reads
 settings.
 """

@@ -27,11 +27,7 @@ class ConfigFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """The content of a file.
-
-    Attributes:
-        lines: the line of each name from 1, if known; the key is the path of names, as in ("models", "en-de").
-    """
+    """The content of a file, and the line of each name from 1, if known; keys are paths, as in ("models", "en-de")."""
 
     path: Path
     content: dict[str, Any]
@@ -53,11 +49,7 @@ class ConfigFile:
         return cls(path, content, lines)
 
     def check_names(self, names: Collection[str], path: KeyPath = ()) -> None:
-        """Checks the names of the mapping at `path` against the names of settings.
-
-        Raises:
-            ConfigFileError: for the first unknown name, with the closest known one.
-        """
+        """Checks the names of a mapping; raises ConfigFileError for the first unknown one, with the closest known."""
         content: Any = self.content
         for name in path:
             content = content.get(name)

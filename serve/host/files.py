@@ -11,6 +11,8 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from dragoman.model.errors import UserError
+
 _log = structlog.get_logger("dragoman")
 
 T = TypeVar("T")
@@ -18,7 +20,7 @@ T = TypeVar("T")
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
-class FileError(Exception):
+class FileError(UserError):
     """An invalid file; the message names the setting, the file and the reason."""
 
 
@@ -84,8 +86,7 @@ def load_key(context: ssl.SSLContext, certificate: Path, option: str, path: Path
 
     The certificate is a file that `read_certificates` accepts, and `option` names the option of the key in errors.
 
-    Raises:
-        FileError: if the key cannot be read, is invalid, or does not match the certificate.
+    Raises FileError if the key cannot be read, is invalid, or does not match the certificate.
     """
     content = read_file(option, path)
     try:

@@ -28,11 +28,7 @@ class LinkClosedError(Exception):
 
 
 class ProcessLink:
-    """One end of a pair of connected sockets.
-
-    Attributes:
-        closed: set when the other side has closed its end and everything that it sent is read.
-    """
+    """One end of connected sockets; `closed` is set when the other end is closed and everything is read."""
 
     def __init__(self, end: socket.socket, answer: Answerer) -> None:
         """Takes over the socket. `run` must run; `answer` answers the questions of the other side."""

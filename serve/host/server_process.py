@@ -15,13 +15,15 @@ from typing import Self
 
 from tqdm import tqdm
 
+from dragoman.model.errors import UserError
+
 HOST = "127.0.0.1"
 STOP_SECONDS = 60.0
 PROBE_SECONDS = 5.0
 POLL_SECONDS = 0.1
 
 
-class ServerProcessError(Exception):
+class ServerProcessError(UserError):
     """The server did not start or ended unexpectedly; the message has the last line of its log."""
 
 
@@ -138,8 +140,7 @@ def reserve_ports(*ports: int) -> Iterator[tuple[int, ...]]:
 
     On Linux, the system gives them to no other program until the block ends, but servers may listen on them.
 
-    Raises:
-        OSError: if a port is taken: its server would answer the requests.
+    Raises OSError if a port is taken: its server would answer the requests.
     """
     with ExitStack() as stack:
         reserved = [stack.enter_context(_reserve(port)) for port in ports]

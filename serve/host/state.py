@@ -74,8 +74,7 @@ class State:
             directory: holds the database, unless `url` is given, and files.
             url: of a PostgreSQL database, as in `postgresql://user:password@host/database`; None: SQLite.
 
-        Raises:
-            StateError: if the directory or the database cannot be used.
+        Raises StateError if the directory or the database cannot be used.
         """
         self.directory = directory
         self._lock = Lock()
@@ -109,11 +108,7 @@ class State:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Commits at the end, or nothing if an exception ends it; one transaction of all processes writes at a time.
-
-        Raises:
-            StorageFullError: if the database has no space.
-        """
+        """Commits at the end unless an exception ends it, one process at a time; raises StorageFullError."""
         with storing(), self._counted(), self._engine.begin() as connection:
             yield connection
 
@@ -215,11 +210,7 @@ def _open_postgresql(url: URL) -> Engine:
 
 
 def _parse(url: str) -> URL:
-    """Returns the parts of an address.
-
-    Raises:
-        StateError: if it is none of PostgreSQL; the error does not contain it, because it may have a password.
-    """
+    """Returns the parts of a PostgreSQL address; raises StateError, without the address, which may have a password."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -238,3 +229,9 @@ def _reason(error: OSError | SQLAlchemyError | StorageFullError) -> str:
     # pg8000 raises errors of the server with a mapping of fields; M is the message.
     details = cause.args[0] if cause.args else ""
     return str(details.get("M", details) if isinstance(details, dict) else cause)
+
+
+def largest_share(limit: int, others: int, *, first: bool) -> int:
+    """Returns how much of a store a client may fill next to `others`; `first`: it has at most one item."""
+    free = max(0, limit - others)
+    return free if first else free // 2

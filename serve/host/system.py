@@ -75,10 +75,7 @@ _FULL_COLLECTIONS = _FullCollections()
 
 
 def without_full_collections() -> AbstractContextManager[None]:
-    """Returns a context that creates many objects, which full garbage collections would traverse again and again.
-
-    Each stops all threads. Younger objects are collected as usual.
-    """
+    """Returns a context for many objects, without full garbage collections, which would stop all threads."""
     return _FULL_COLLECTIONS.suspended()
 
 

@@ -67,11 +67,7 @@ def backlog_of(listening: socket.socket) -> int:
 
 
 class AcceptedSockets:
-    """The accepted connections of a port of this process.
-
-    Attributes:
-        backlog: connections that wait to be accepted, as the last iteration found; None: no socket listens.
-    """
+    """Accepted connections; `backlog` are those that waited in the last iteration, None: no socket listens."""
 
     def __init__(self, port: int) -> None:
         self.backlog: int | None = 0
@@ -96,10 +92,7 @@ class AcceptedSockets:
             pass
 
     def __iter__(self) -> Iterator[tuple[int, SocketAddress, socket.socket]]:
-        """Yields a number that no other open socket has, the client's address, and a copy of the socket.
-
-        The copy is open until the next one.
-        """
+        """Yields a number of no other open socket, the client's address, and a copy that is open until the next one."""
         backlog: int | None = None
         try:
             for number, copy in self._copies():

@@ -4,7 +4,7 @@ import asyncio
 
 from dragoman.serve.http.limits import HttpLimits
 from dragoman.serve.http.parser import Part
-from dragoman.serve.observability.connections import CloseReason
+from dragoman.serve.observability.instruments import CloseReason
 
 # A client that reads less than this in one sweep does not read.
 MIN_READ_BYTES = 1 << 10

@@ -16,7 +16,7 @@ from dragoman.serve.http.output import Output
 from dragoman.serve.http.parser import HttpRefusalError, Part
 from dragoman.serve.http.pipeline import Pipeline
 from dragoman.serve.http.tls import ANY_TLS_WRITE, ANY_WRITE, TlsLayer
-from dragoman.serve.observability.connections import CloseReason
+from dragoman.serve.observability.instruments import CloseReason
 
 # Keys of the request state: whether the client presented a certificate of a trusted authority, the `Output`, and the
 # transport.

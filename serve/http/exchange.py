@@ -18,7 +18,7 @@ import httptools
 import structlog
 from starlette.types import ASGIApp, Message
 
-from dragoman.serve.http.output import PIECE_BYTES
+from dragoman.serve.http.output import PIECE_BYTES, Output
 
 # Key of the request state: the `Exchange`.
 EXCHANGE = "exchange"
@@ -47,22 +47,12 @@ class Carrier(Protocol):
     def end_answer(self, *, keep_alive: bool) -> None:
         """Takes note of a complete answer; without `keep_alive`, the connection closes."""
 
+    @property
+    def paused(self) -> bool:
+        """Whether it receives nothing."""
+
     def resume_reading(self) -> None:
         """Receives more of the body."""
-
-
-class AnswerOutput(Protocol):
-    """The output of the connection."""
-
-    def write(self, data: bytes) -> None:
-        """Sends a part of the answer."""
-
-    def close(self) -> None:
-        """Closes the connection, because the answer is incomplete."""
-
-    @property
-    def closing(self) -> bool:
-        """Whether nothing more can be sent."""
 
 
 @lru_cache(maxsize=1)
@@ -83,7 +73,7 @@ class Exchange:
     """
 
     def __init__(
-        self, carrier: Carrier, output: AnswerOutput, scope: dict[str, Any], *, keep_alive: bool, expects_continue: bool
+        self, carrier: Carrier, output: Output, scope: dict[str, Any], *, keep_alive: bool, expects_continue: bool
     ) -> None:
         self._carrier = carrier
         self._output = output
@@ -138,7 +128,7 @@ class Exchange:
         self._leave = leave
         if self.disconnected:
             asyncio.get_running_loop().call_soon(leave)
-        elif not self.complete:
+        elif not self.complete and self._carrier.paused:
             self._carrier.resume_reading()
 
     async def run(self, app: ASGIApp) -> None:

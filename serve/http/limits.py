@@ -7,17 +7,16 @@ read yet keeps its slot: there the client waits for the server.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Coroutine
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum, auto
 from itertools import islice
 from typing import Any, Protocol
 
 from dragoman.serve.host.client_address import network_of
 from dragoman.serve.host.system import max_open_files
-from dragoman.serve.http.step_queue import StepQueue
-from dragoman.serve.observability.connections import CloseReason, ConnectionMetrics
+from dragoman.serve.observability.instruments import CloseReason, ConnectionMetrics
 
 MAX_CONNECTIONS = 4096
 # Answers that their clients have not read yet, requests that wait for them, and incomplete headers, of all connections.
@@ -67,8 +66,8 @@ def affordable_connections() -> int:
     return max(1, int(min(MAX_CONNECTIONS, max_open_files() / 2)))
 
 
-class Wait(Enum):
-    """For what a connection waits; the first ones give their slots first."""
+class Wait(IntEnum):
+    """For what a connection waits; the first ones give their slots first. Keys of numbers are found sooner."""
 
     CLOSE = auto()  # the client has had its last answer
     FIRST_REQUEST = auto()
@@ -90,6 +89,27 @@ class LimitedConnection(Protocol):
 
     def has_unread_input(self) -> bool:
         """Returns whether input has arrived that the server has not read."""
+
+
+class StepQueue:
+    """Steps of many connections: one per iteration of the event loop, so that everything else runs between them."""
+
+    def __init__(self) -> None:
+        self._waiting = deque[Callable[[], object]]()
+
+    def add(self, step: Callable[[], object]) -> None:
+        """Runs a step after those before it. Requires a running event loop."""
+        self._waiting.append(step)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        try:
+            self._waiting[0]()
+        finally:
+            self._waiting.popleft()
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._run)
 
 
 class Connections:
@@ -126,7 +146,8 @@ class Connections:
 
     def run(self, request: Coroutine[Any, Any, None]) -> None:
         """Runs a request to its end, also if its connection closes."""
-        self._tasks[request] = asyncio.create_task(self._run(request))
+        # The function of asyncio would give the task a name, too.
+        self._tasks[request] = asyncio.get_running_loop().create_task(self._run(request))
 
     async def _run(self, request: Coroutine[Any, Any, None]) -> None:
         # A callback of the finished task would take another iteration of the event loop.

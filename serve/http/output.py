@@ -118,6 +118,6 @@ class Output:
 
     def _buffered_bytes(self) -> int:
         # asyncio's TLS transport loses its protocol at the second `close`, and its buffer with it.
-        if getattr(self._transport, "_ssl_protocol", self) is None:
+        if self._tls is not None and getattr(self._transport, "_ssl_protocol", self) is None:
             return 0
         return self._transport.get_write_buffer_size() + (0 if self._tls is None else self._tls.unsent_bytes)

@@ -13,7 +13,7 @@ from itertools import chain
 
 import httptools
 
-from dragoman.serve.observability.connections import CloseReason
+from dragoman.serve.observability.instruments import CloseReason
 
 MAX_TARGET_BYTES = 8 << 10
 MAX_HEADER_FIELDS = 100
@@ -40,11 +40,6 @@ class HttpRefusalError(Exception):
         self.reason = reason
 
 
-def target_too_long() -> HttpRefusalError:
-    """Returns the refusal of a request target."""
-    return HttpRefusalError(HTTPStatus.REQUEST_URI_TOO_LONG, f"target: expected at most {MAX_TARGET_BYTES} bytes")
-
-
 def header_too_large() -> HttpRefusalError:
     """Returns the refusal of a header."""
     problem = f"header: expected at most {MAX_HEADER_FIELDS} fields and {MAX_HEADER_BYTES} bytes"
@@ -65,6 +60,10 @@ class Part(Enum):
     BODY = auto()
 
 
+# A member of an enumeration costs ten times as much as a global in Python 3.11.
+_NEXT, _HEADER, _BODY = Part
+
+
 class BoundedParser(ABC):
     """Parses the requests of one connection. httptools calls the methods `on_...`.
 
@@ -78,7 +77,7 @@ class BoundedParser(ABC):
         self._parser = httptools.HttpRequestParser(self)
         # A client that sends more requests behind one with `connection: close` gets the answer to that one.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self.part = Part.NEXT
+        self.part = _NEXT
         self.target = b""
         self.headers: list[tuple[bytes, bytes]] = []
         self.expects_continue = False
@@ -120,10 +119,10 @@ class BoundedParser(ABC):
             refusal = error.__context__  # of a method below
             invalid = HttpRefusalError(HTTPStatus.BAD_REQUEST, f"invalid HTTP: {error}")
             return refusal if isinstance(refusal, HttpRefusalError) else invalid
-        if self.part is Part.HEADER and len(self.headers) > MAX_HEADER_FIELDS:
+        if self.part is _HEADER and len(self.headers) > MAX_HEADER_FIELDS:
             return header_too_large()
         if self._unparsed_bytes > MAX_HEADER_BYTES:
-            return header_too_large() if self.part is Part.HEADER else gap_too_large()
+            return header_too_large() if self.part is _HEADER else gap_too_large()
         return None
 
     def _parse(self, data: bytes) -> bytes:
@@ -146,18 +145,19 @@ class BoundedParser(ABC):
         """Begins a request."""
         if not self._replays:
             self.target, self.headers, self.expects_continue = b"", [], False
-            self.part = Part.HEADER
+            self.part = _HEADER
             self.begin_header()
 
     def on_url(self, url: bytes) -> None:
         """Adds to the request target."""
         self.target += url
         if len(self.target) > MAX_TARGET_BYTES:
-            raise target_too_long()
+            problem = f"target: expected at most {MAX_TARGET_BYTES} bytes"
+            raise HttpRefusalError(HTTPStatus.REQUEST_URI_TOO_LONG, problem)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Adds a field; fields behind a body are ignored. `feed` bounds what one header may collect."""
-        if self.part is Part.HEADER:
+        if self.part is _HEADER:
             self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -173,7 +173,7 @@ class BoundedParser(ABC):
         self.expects_continue = b"expect" in names and _expects_continue(self.headers)
         keep_alive = version != "1.0" and self._parser.should_keep_alive()
         self.begin_request(self._parser.get_method(), version, keep_alive=keep_alive)
-        self.part = Part.BODY
+        self.part = _BODY
         self._unparsed_bytes = 0
 
     def on_body(self, body: bytes) -> None:
@@ -184,7 +184,7 @@ class BoundedParser(ABC):
     def on_message_complete(self) -> None:
         """Ends the request, unless its body follows an offer to upgrade."""
         if not self._parser.should_upgrade():
-            self.part = Part.NEXT
+            self.part = _NEXT
             self._unparsed_bytes = 0
             self.end_request()
 

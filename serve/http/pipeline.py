@@ -48,6 +48,7 @@ class Pipeline(BoundedParser):
 
     Attributes:
         serving: the request in progress.
+        paused: whether the connection receives no input.
         first: whether no header has been complete yet.
     """
 
@@ -71,7 +72,7 @@ class Pipeline(BoundedParser):
         self.serving: Exchange | None = None
         self.first = True
         self._refusal: HttpRefusalError | None = None
-        self._paused = self._discards = False
+        self.paused = self._discards = False
 
     @property
     def idle(self) -> bool:
@@ -82,6 +83,8 @@ class Pipeline(BoundedParser):
     def held_bytes(self) -> int:
         """Memory of the requests that wait, and of a header in progress."""
         header_bytes = self.header_bytes if self.part is Part.HEADER else 0
+        if not self._waiting:
+            return header_bytes
         return header_bytes + sum([REQUEST_BYTES + len(exchange.body) for exchange in self._waiting])
 
     def release(self) -> None:
@@ -160,14 +163,14 @@ class Pipeline(BoundedParser):
             self._all.set_waiting(self._connection, Wait.BODY if self.serving.more_body else None)
 
     def _pause_reading(self) -> None:
-        if not self._paused:
-            self._paused = True
+        if not self.paused:
+            self.paused = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Receives more input."""
-        if self._paused:
-            self._paused = False
+        if self.paused:
+            self.paused = False
             self._transport.resume_reading()
 
     def end_answer(self, *, keep_alive: bool) -> None:

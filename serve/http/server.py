@@ -19,7 +19,7 @@ from dragoman.serve.host.tcp_sockets import begin_no_connection
 from dragoman.serve.http.connection import Connection
 from dragoman.serve.http.limits import Connections, HttpLimits
 from dragoman.serve.http.problem import raw_problem
-from dragoman.serve.observability.connections import ConnectionMetrics
+from dragoman.serve.observability.instruments import ConnectionMetrics
 
 # Connections that the system completes before they are accepted.
 BACKLOG = 512
@@ -46,8 +46,7 @@ class ListenError(Exception):
 def open_port(host: str, port: int) -> socket.socket:
     """Returns a listening socket; port 0 selects a free port. The host `::` includes IPv4, as over gRPC.
 
-    Raises:
-        ListenError: if the port is in use or the address does not belong to this machine.
+    Raises ListenError if the port is in use or the address does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
@@ -68,8 +67,7 @@ def reserve_shared_port(host: str, port: int) -> socket.socket:
 
     It does not listen, so that the system gives it no connections. Port 0 selects a free port.
 
-    Raises:
-        ListenError: as `open_port`, also if another service shares the port among its processes.
+    Raises ListenError as `open_port`, also if another service shares the port among its processes.
     """
     with open_port(host, port) as alone:
         port = alone.getsockname()[1]

@@ -11,8 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import cast
 
-from dragoman.serve.http.limits import INPUT_BYTES, HttpLimits
-from dragoman.serve.http.step_queue import StepQueue
+from dragoman.serve.http.limits import INPUT_BYTES, HttpLimits, StepQueue
 
 # With these buffer limits, a transport pauses its protocol at any unsent byte and resumes it when all bytes are sent.
 # asyncio's TLS pauses from the size of `high` on, a socket beyond it.

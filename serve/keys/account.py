@@ -11,8 +11,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from dragoman.serve.errors import ForbiddenError, NotReadyError, QuotaExceededError, RateLimitedError
-from dragoman.serve.keys.key import Key
-from dragoman.serve.keys.limits import period_end, period_start
+from dragoman.serve.keys.key import Key, period_end, period_start
 from dragoman.serve.keys.usage import Counted, UsageStore
 
 # Characters of a lease. After a SIGKILL, at most as many count as used.
@@ -155,11 +154,7 @@ class Account:
             self._running -= 1
 
     async def count_used(self) -> tuple[int, int, int | None]:
-        """Returns the used characters of the current period, its start, and its end in seconds since 1970.
-
-        Raises:
-            NotReadyError: if the database does not answer.
-        """
+        """Returns the used characters, start and end of the period; raises NotReadyError without the database."""
         period = self.key.limits.period
         start = period_start(period, self._clock())
         own = self.leases[start].used if start in self.leases else None
@@ -289,8 +284,7 @@ async def ask(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> 
 
     If it is canceled, it waits for the thread first: a lock that is held meanwhile keeps the order of writes.
 
-    Raises:
-        NotReadyError: if the database does not answer.
+    Raises NotReadyError if the database does not answer.
     """
     calling = asyncio.create_task(asyncio.to_thread(call, *arguments, **options))
     try:

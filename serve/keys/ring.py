@@ -15,8 +15,7 @@ from dragoman.model.errors import first_problem
 from dragoman.serve.host.files import FileError, ReloadedValue, read_file
 from dragoman.serve.keys.account import Account, ask
 from dragoman.serve.keys.accounts import Accounts
-from dragoman.serve.keys.key import Key, digest_of, id_of
-from dragoman.serve.keys.limits import KeyLimits, is_name
+from dragoman.serve.keys.key import Key, KeyLimits, digest_of, id_of, is_name
 from dragoman.serve.keys.store import KeyStore
 
 FILE = "api-keys-file"
@@ -30,12 +29,7 @@ class KeyRing:
     """Finds the account of a key."""
 
     def __init__(self, accounts: Accounts, keys: Iterable[str] = (), store: KeyStore | None = None) -> None:
-        """Creates the ring.
-
-        Args:
-            keys: texts of keys without limits.
-            store: of further keys.
-        """
+        """Creates the ring of keys without limits, and of the keys in a store."""
         self._accounts = accounts
         self._given = tuple(_unnamed(key.encode()) for key in keys)
         self._file: ReloadedValue[tuple[Key, ...]] | None = None
@@ -47,11 +41,7 @@ class KeyRing:
 
     @classmethod
     def open(cls, accounts: Accounts, path: Path, store: KeyStore | None = None) -> Self:
-        """Reads a file with one key per line, each followed by its name and limits; reloads it when it changes.
-
-        Raises:
-            FileError: if the file cannot be read or is invalid.
-        """
+        """Reads and reloads a file with a key, name and limits per line; raises FileError if it is invalid."""
         ring = cls(accounts, (), store)
         ring._file = ReloadedValue("keys", [path], lambda: read_keys(path, counting=accounts.counting))
         return ring
@@ -92,11 +82,7 @@ def check_form(key: bytes, location: str) -> None:
 
 
 def read_keys(path: Path, *, counting: bool) -> tuple[Key, ...]:
-    """Returns the keys of a file; `counting`: whether limits of characters and requests can be counted.
-
-    Raises:
-        FileError: if the file cannot be read or is invalid; the error contains no key.
-    """
+    """Returns the keys of a file; `counting`: limits are counted. Raises FileError, without a key, if it is invalid."""
     keys: dict[str, Key] = {}
     for number, line in enumerate(read_file(FILE, path).splitlines(), start=1):
         text, *settings = line.split() or [b"#"]

@@ -8,8 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from dragoman.serve.host.state import State
-from dragoman.serve.keys.key import Key, digest_of, new_secret
-from dragoman.serve.keys.limits import KeyLimits, is_name
+from dragoman.serve.keys.key import Key, KeyLimits, digest_of, is_name, new_secret
 
 TABLES = sa.MetaData()
 _KEYS = sa.Table(
@@ -46,9 +45,7 @@ class KeyStore:
     def create(self, name: str, limits: KeyLimits) -> tuple[Key, str]:
         """Creates a key and returns it with its text, which is kept nowhere.
 
-        Raises:
-            KeyExistsError: if the name is taken.
-            ValueError: if the name is invalid.
+        Raises KeyExistsError if the name is taken, ValueError if the name is invalid.
         """
         if not is_name(name):
             raise ValueError(f"name: {name[:64]!r}, expected 1 to 64 letters, digits, dots, hyphens and underscores")
@@ -79,12 +76,7 @@ class KeyStore:
             return _find(connection, name)
 
     def change(self, name: str, changes: Mapping[str, Any]) -> Key:
-        """Changes some limits of a key, and returns the key.
-
-        Raises:
-            NoSuchKeyError: if there is none.
-            pydantic.ValidationError: if a limit is invalid.
-        """
+        """Changes some limits of a key, and returns it; raises NoSuchKeyError, or ValidationError for a bad limit."""
         with self._state.writing() as connection:
             key = _find(connection, name)
             limits = KeyLimits.model_validate({**key.limits.model_dump(), **changes})

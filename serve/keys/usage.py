@@ -10,10 +10,12 @@ A row is written with absolute values: a write that is repeated after a lost con
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
 from dragoman.serve.host.state import State
+from dragoman.serve.keys.key import Key, period_end, period_start, time_text
 
 TABLES = sa.MetaData()
 _USAGE = sa.Table(
@@ -126,7 +128,7 @@ class UsageStore:
             now_seconds = time.time()
             connection.execute(sa.delete(_SLOTS).where(_SLOTS.c.process == self._process))
             for row in rows:
-                own = _row(row, self._process)
+                own = _is(_USAGE, _keys(row, self._process))
                 # The row of a repeated call is gone.
                 if connection.execute(sa.delete(_USAGE).where(own)).rowcount and row.used:
                     self._add_to_ended(connection, row, now_seconds)
@@ -169,34 +171,46 @@ class UsageStore:
 
     def _write(self, connection: sa.Connection, row: Counted, now_seconds: float) -> None:
         values = {"used": row.used, "held": row.held, "touched_seconds": now_seconds}
-        own = _row(row, self._process)
-        if not connection.execute(sa.update(_USAGE).where(own).values(**values)).rowcount:
-            _insert(connection, row, self._process, values)
+        _put(connection, _USAGE, _keys(row, self._process), values, values)
 
     def _write_slots(self, connection: sa.Connection, key_id: str, held: int, now_seconds: float) -> None:
         values = {"held": held, "touched_seconds": now_seconds}
-        own = sa.and_(_SLOTS.c.key_id == key_id, _SLOTS.c.process == self._process)
-        if not connection.execute(sa.update(_SLOTS).where(own).values(**values)).rowcount:
-            connection.execute(sa.insert(_SLOTS).values(key_id=key_id, process=self._process, **values))
+        _put(connection, _SLOTS, {"key_id": key_id, "process": self._process}, values, values)
 
     def _add_to_ended(self, connection: sa.Connection, row: Counted, now_seconds: float) -> None:
-        ended = _row(row, ENDED)
         more = {"used": _USAGE.c.used + row.used, "touched_seconds": now_seconds}
-        if not connection.execute(sa.update(_USAGE).where(ended).values(**more)).rowcount:
-            _insert(connection, row, ENDED, {"used": row.used, "held": 0, "touched_seconds": now_seconds})
+        first = {"used": row.used, "held": 0, "touched_seconds": now_seconds}
+        _put(connection, _USAGE, _keys(row, ENDED), more, first)
 
 
-def _row(counted: Counted, process: str) -> sa.ColumnElement[bool]:
-    return sa.and_(
-        _USAGE.c.key_id == counted.key_id,
-        _USAGE.c.period_start_seconds == counted.period_start_seconds,
-        _USAGE.c.process == process,
-    )
+def _keys(counted: Counted, process: str) -> dict[str, Any]:
+    return {"key_id": counted.key_id, "period_start_seconds": counted.period_start_seconds, "process": process}
 
 
-def _insert(connection: sa.Connection, counted: Counted, process: str, values: dict[str, float]) -> None:
-    connection.execute(
-        sa.insert(_USAGE).values(
-            key_id=counted.key_id, period_start_seconds=counted.period_start_seconds, process=process, **values
-        )
-    )
+def _is(table: sa.Table, keys: Mapping[str, Any]) -> sa.ColumnElement[bool]:
+    return sa.and_(*(table.c[name] == value for name, value in keys.items()))
+
+
+def _put(
+    connection: sa.Connection,
+    table: sa.Table,
+    keys: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    first: Mapping[str, Any],
+) -> None:
+    """Changes the row with these keys, or inserts one with the `first` values."""
+    if not connection.execute(sa.update(table).where(_is(table, keys)).values(changes)).rowcount:
+        connection.execute(sa.insert(table).values({**keys, **first}))
+
+
+def describe_usage(key: Key, usage: UsageStore, now_seconds: float) -> dict[str, Any]:
+    """Returns the used characters of the current period, as processes have written them."""
+    limits = key.limits
+    start = period_start(limits.period, now_seconds)
+    return {
+        "name": key.name,
+        "characters": usage.used(key.id, start),
+        "limit": limits.characters,
+        "period_start": time_text(start) if start else None,
+        "period_end": time_text(period_end(limits.period, start)),
+    }

@@ -98,8 +98,7 @@ def build(out: Path = LIBRARY, *, options: Sequence[str] = (), objects: Path = O
         options: further options of the compiler and the linker.
         objects: folder of compiled objects, which are reused while nothing that they depend on changes.
 
-    Raises:
-        BuildError: if there is no compiler, or it fails.
+    Raises BuildError if there is no compiler, or it fails.
     """
     sets = INSTRUCTION_SETS.get(machine())
     if sets is None or sys.platform not in ZIG_TARGETS:

@@ -40,8 +40,7 @@ def why_no_library() -> str:
 def instructions() -> str:
     """Returns the name of the instruction set that the library computes with; `fallback` without the library.
 
-    Raises:
-        InstructionsError: if the environment names another one than this processor and build have.
+    Raises InstructionsError if the environment names another one than this processor and build have.
     """
     path = library_path()
     if path is None:

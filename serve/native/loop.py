@@ -11,7 +11,7 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_uint8
 from dataclasses import dataclass
 from pathlib import Path
 
-VERSION = 5
+VERSION = 7
 
 
 class LoopError(Exception):
@@ -42,6 +42,7 @@ class _Config(ctypes.Structure):
         ("descriptor", c_int64),
         ("seconds_bounds", _Bounds),
         ("sequence_bounds", _Bounds),
+        ("shortlist", c_char_p),
     )
 
 
@@ -91,6 +92,7 @@ class _ModelConfig(ctypes.Structure):
         ("threads", c_int64),
         ("vocabulary", c_int64),
         ("alignment_heads", c_int64),
+        ("shortlists", c_int64),
     )
 
 
@@ -127,6 +129,7 @@ class ModelConfig:
         threads: intra-op threads of the sessions.
         vocabulary: number of target tokens.
         alignment_heads: number of heads whose attention the decoder returns.
+        shortlists: whether the decoder takes candidates.
     """
 
     encoder: Path
@@ -140,6 +143,7 @@ class ModelConfig:
     threads: int
     vocabulary: int
     alignment_heads: int
+    shortlists: bool
 
     def structure(self) -> _ModelConfig:
         """Returns the structure of the interface."""
@@ -150,6 +154,7 @@ class ModelConfig:
             self.threads,
             self.vocabulary,
             self.alignment_heads,
+            self.shortlists,
         )
 
 
@@ -171,6 +176,7 @@ class LoopConfig:
         continuing_ids: tokens that continue a word.
         seconds_bounds: bounds of the counts of durations.
         sequence_bounds: bounds of the counts of sequences in a run of the model.
+        shortlist: the file of the shortlist; None: the model has none.
     """
 
     engine_rows: int
@@ -186,6 +192,7 @@ class LoopConfig:
     continuing_ids: tuple[int, ...]
     seconds_bounds: tuple[float, ...]
     sequence_bounds: tuple[float, ...]
+    shortlist: Path | None
 
     def structure(self, descriptor: int) -> _Config:
         """Returns the structure of the interface; the loop writes to the descriptor if there are records."""
@@ -204,6 +211,7 @@ class LoopConfig:
             descriptor,
             _Bounds.of(self.seconds_bounds),
             _Bounds.of(self.sequence_bounds),
+            None if self.shortlist is None else os.fsencode(self.shortlist),
         )
 
     def continuing(self) -> tuple[ctypes.Array[c_int64], int]:
@@ -232,12 +240,7 @@ class LoopLibrary:
     """The functions of a library that contains the loop."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the library.
-
-        Raises:
-            LoopError: if the library has another interface.
-            OSError: if it cannot be opened.
-        """
+        """Opens the library; raises LoopError if the library has another interface, OSError if it cannot be opened."""
         self.quick, self.slow = ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
         for library in (self.quick, self.slow):
             library.dragoman_loop_error.restype = c_char_p
@@ -309,15 +312,16 @@ class Loop:
     def __init__(self, library: LoopLibrary, config: LoopConfig, handle: c_void_p) -> None:
         """Takes over a loop."""
         self._library = library
+        self._checked = library.checked
         self._config = config
         self._handle: c_void_p | None = handle
+        self._data, self._size = POINTER(c_uint8)(), c_uint64()
 
     @classmethod
     def create(cls, library: LoopLibrary, config: LoopConfig, descriptor: int) -> "Loop":
         """Returns a loop without engines, which writes to the descriptor if there are records.
 
-        Raises:
-            LoopError: if the configuration is invalid.
+        Raises LoopError if the configuration is invalid, or the shortlist.
         """
         handle = c_void_p()
         structure = config.structure(descriptor)
@@ -372,10 +376,10 @@ class Loop:
         return rows.value
 
     def take(self, *, pause: bool) -> bytes:
-        """Returns the records since the last call; with a pause, only urgent records wake until a call without."""
-        data, size = POINTER(c_uint8)(), c_uint64()
-        self._checked(self._library.quick.dragoman_loop_take(self.handle, pause, byref(data), byref(size)))
-        return ctypes.string_at(data, size.value)
+        """Returns the records since the last call; with a pause, only ends and first tokens wake Python until then."""
+        data, size = byref(self._data), byref(self._size)
+        self._checked(self._library.quick.dragoman_loop_take(self.handle, pause, data, size))
+        return ctypes.string_at(self._data, self._size.value)
 
     def start(self, engine: int) -> None:
         """Starts the thread of an engine."""
@@ -412,6 +416,3 @@ class Loop:
         ]
         search, rest = (value / 1e9 for value in values[2 * size :])
         return phases[0], phases[1], search, rest
-
-    def _checked(self, status: int, library: ctypes.CDLL | None = None) -> bool:
-        return self._library.checked(status, library)

@@ -6,12 +6,14 @@ once, at the latest when the metrics are read.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, TypeVar
 
-from prometheus_client import CollectorRegistry
+import numpy as np
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 # Values that are counted at once, in about a tenth of a millisecond.
 BATCH = 256
@@ -28,9 +30,9 @@ class Pending(Generic[Value]):
         self._values = deque[Value]()
         self._counting = threading.Lock()
 
-    def add(self, value: Value) -> None:
-        """Takes a value."""
-        self._values.append(value)
+    def add(self, *values: Value) -> None:
+        """Takes values."""
+        self._values.extend(values)
         if len(self._values) >= BATCH:
             self.flush()
 
@@ -54,3 +56,33 @@ class Batch(Pending[Value], Collector):
         """Counts all values; has no metric of its own."""
         self.flush()
         return ()
+
+
+class BatchedHistogram(Histogram):
+    """A histogram whose samples are complete whenever they are read. Thread-safe."""
+
+    def _metric_init(self) -> None:
+        super()._metric_init()
+        self._pending = Pending(self.observe_all)
+
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        """Observes a value; exemplars are not supported."""
+        if exemplar is not None:
+            raise ValueError("exemplar: expected None")
+        self._pending.add(amount)
+
+    def observe_all(self, amounts: Sequence[float]) -> None:
+        """Observes many values."""
+        buckets = np.searchsorted(self._upper_bounds, np.array(amounts, np.float64))
+        self.add(np.bincount(buckets, minlength=len(self._upper_bounds)).tolist(), sum(amounts))
+
+    def add(self, counts: Collection[int], total: float) -> None:
+        """Adds observations, counted per bucket: up to each upper bound but not the one before, and above all."""
+        self._sum.inc(total)
+        for bucket, count in zip(self._buckets, counts, strict=True):
+            if count:
+                bucket.inc(count)
+
+    def _child_samples(self) -> tuple[Sample, ...]:
+        self._pending.flush()
+        return tuple(super()._child_samples())

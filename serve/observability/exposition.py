@@ -15,8 +15,6 @@ PAUSE_SECONDS = 0.001
 
 
 class _SingleFamily(Collector):
-    """Collects a single metric family."""
-
     def __init__(self, family: Metric) -> None:
         self._family = family
 

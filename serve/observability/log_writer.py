@@ -39,12 +39,7 @@ _log = structlog.get_logger("dragoman")
 
 
 class LogWriter(Collector):
-    """A text stream; `write` neither blocks nor raises. Thread-safe.
-
-    Attributes:
-        errors: failed writes.
-        dropped: lost lines.
-    """
+    """A text stream that counts errors and dropped lines; `write` neither blocks nor raises. Thread-safe."""
 
     def __init__(self, waiting_characters: int = WAITING_CHARACTERS) -> None:
         """Starts without a stream; `waiting_characters`: number of characters that may wait for the stream."""

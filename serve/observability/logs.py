@@ -12,9 +12,9 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
@@ -26,7 +26,7 @@ from dragoman.serve.observability.log_writer import LOG_WRITER, RepetitionFilter
 from dragoman.serve.observability.metrics import ServiceMetrics
 from dragoman.serve.observability.request_metrics import NO_MODEL, OK, Method, Protocol
 from dragoman.serve.observability.traces import Trace, begin_trace
-from dragoman.serve.observability.usage import RequestUsage
+from dragoman.serve.observability.usage import RequestUsage, to_microseconds
 
 if TYPE_CHECKING:
     from dragoman.serve.keys.account import Account, Charge
@@ -35,7 +35,7 @@ LogFormat = Literal["json", "console"]
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
-_REQUEST_ID_BYTES = 16
+_REQUEST_ID_BITS = 128
 _log = structlog.get_logger("dragoman")
 _texts_wanted = False
 
@@ -55,6 +55,7 @@ class RequestRecord:
         account: of the client's API key; None: no key is required.
         charge: characters that count for the key while the request runs.
         network: address of the client, or network of its IPv6 address; empty: unknown.
+        headers: of the request.
     """
 
     request_id: str
@@ -68,6 +69,7 @@ class RequestRecord:
     account: "Account | None" = None
     charge: "Charge | None" = None
     network: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def caller(self) -> str:
@@ -119,6 +121,8 @@ def configure_logs(log_format: LogFormat, *, texts: bool = False, worker: int | 
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     # Its warnings describe malformed bodies, which are errors of clients.
     logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
+    # It logs the address of each download, which may hold a signature.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 # One encoder for all lines: `json.dumps` would make one for each.
@@ -134,14 +138,14 @@ def choose_request_id(given: str | None) -> str:
     if given and _REQUEST_ID.fullmatch(given):
         return given
     # The id is no secret. `os.urandom` would release the GIL to another thread.
-    return random.randbytes(_REQUEST_ID_BYTES).hex()
+    return f"{random.getrandbits(_REQUEST_ID_BITS):032x}"
 
 
 class RecordedRequest:
     """Counts, times, logs and traces the request of a block, however it ends.
 
-    The block raises the ServiceError of the request, and an `InternalError` in place of any unexpected exception. A
-    class, because generators would take twice the time, for every request.
+    The request begins with the object. The block raises the ServiceError of the request, and an `InternalError` in
+    place of any unexpected exception. A class, because generators would take twice the time, for every request.
     """
 
     def __init__(
@@ -156,14 +160,12 @@ class RecordedRequest:
         network: str = "",
         afterwards: Callable[[Callable[[], None]], object] = lambda write: write(),
     ) -> None:
-        """Prepares the record.
+        """Begins the request, which a block must end.
 
         Args:
             protocol: "grpc" or "rest".
-            request_id: as of `RequestRecord`.
+            request_id, account, network: as of `RequestRecord`.
             headers: may continue a trace of the client (W3C Trace Context).
-            account: as of `RequestRecord`.
-            network: as of `RequestRecord`.
             afterwards: runs the function that writes the record. In an event loop, `call_soon`: it runs after the
                 response is sent.
         """
@@ -172,19 +174,19 @@ class RecordedRequest:
         self._method = method
         self._headers = headers
         self._afterwards = afterwards
-        self._record = RequestRecord(request_id, account=account, network=network)
+        self.record = RequestRecord(request_id, account=account, network=network, headers=headers)
+        self._started_seconds = time.monotonic()
+        metrics.start_request()
 
     def __enter__(self) -> RequestRecord:
-        self._started_seconds = time.monotonic()
-        self._metrics.start_request()
         self._trace = begin_trace(self._method, self._protocol, self._headers)
-        return self._record
+        return self.record
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is not None:
-                self._record.outcome = self._outcome(error)
-                HiddenErrors(self._record.request_id).__exit__(kind, error, trace)
+                self.record.outcome = self._outcome(error)
+                HiddenErrors(self.record.request_id).__exit__(kind, error, trace)
         finally:
             self._seconds = time.monotonic() - self._started_seconds
             if self._trace is not None:
@@ -195,11 +197,11 @@ class RecordedRequest:
         if isinstance(error, ServiceError):
             return error.reason
         if isinstance(error, asyncio.CancelledError):
-            return CancelledError.reason if self._record.outcome == OK else self._record.outcome
-        return InternalError.reason if isinstance(error, Exception) else self._record.outcome
+            return CancelledError.reason if self.record.outcome == OK else self.record.outcome
+        return InternalError.reason if isinstance(error, Exception) else self.record.outcome
 
     def _write_down(self) -> None:
-        record = self._record
+        record = self.record
         try:
             _log_request(record, self._protocol, self._method, self._seconds, self._trace)
         finally:
@@ -216,7 +218,8 @@ def _log_request(
         trace.end(facts, failed=record.outcome != OK)
     if _texts_wanted:
         facts |= _texts(record)
-    _request_line("request", {"protocol": protocol, "method": method, "duration_seconds": round(seconds, 6), **facts})
+    duration_seconds = to_microseconds(seconds)
+    _request_line("request", {"protocol": protocol, "method": method, "duration_seconds": duration_seconds, **facts})
 
 
 class _RequestLine:
@@ -224,32 +227,37 @@ class _RequestLine:
 
     def __init__(self) -> None:
         self._common: Mapping[str, int] | None = None
-        self._configured: tuple[object, ...] = ()
+        self._configured: dict[str, Any] = {}
 
     def configure(self, common: Mapping[str, int] | None) -> None:
         """Writes JSON with `common` facts from now on, until structlog is configured otherwise; None: as structlog."""
         self._common = common
-        self._configured = self._configuration()
-
-    def _configuration(self) -> tuple[object, ...]:
         config = structlog.get_config()
-        return *config["processors"], config["wrapper_class"], config["logger_factory"]
+        # structlog changes the list of processors in place.
+        self._configured = {**config, "processors": list(config["processors"])}
 
     def __call__(self, event: str, facts: dict[str, Any]) -> None:
-        if self._common is None or self._configuration() != self._configured:
+        if self._common is None or structlog.get_config() != self._configured:
             _log.info(event, **facts)
             return
-        now = datetime.now(tz=UTC).isoformat().replace("+00:00", "Z")
-        facts.update(event=event, **self._common, level="info", timestamp=now)
+        seconds, microseconds = divmod(time.time_ns() // 1000, 1_000_000)
+        timestamp = f"{_format_second(seconds)}.{microseconds:06}Z"
+        facts.update(event=event, **self._common, level="info", timestamp=timestamp)
         LOG_WRITER.write(f"{_to_line(facts)}\n")
+
+
+@lru_cache(maxsize=1)
+def _format_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _to_line(facts: dict[str, Any]) -> str:
     """Returns JSON in ASCII; most lines take a quarter of the time that the standard library needs."""
-    with suppress(PydanticSerializationError):  # half a surrogate pair in a text of a client
-        if (line := to_json(facts)).isascii():
-            return line.decode()
-    return _encode(facts)
+    try:
+        line = to_json(facts)
+    except PydanticSerializationError:  # half a surrogate pair in a text of a client
+        return _encode(facts)
+    return line.decode() if line.isascii() else _encode(facts)
 
 
 _request_line = _RequestLine()
@@ -291,6 +299,5 @@ def _facts(record: RequestRecord) -> dict[str, Any]:
         facts["texts"] = usage.texts
         facts["source_tokens"] = usage.source_tokens
         facts["target_tokens"] = usage.target_tokens
-        for name, seconds in usage.timings.by_name.items():
-            facts[name] = round(seconds, 6)
+        facts.update(usage.timings.rounded)
     return facts

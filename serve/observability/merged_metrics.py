@@ -1,8 +1,8 @@
 """The metrics of several processes of a service as those of one.
 
 Counters and histograms are sums that include processes that have ended, so that they never fall. Gauges are sums, too,
-except those named below. Metrics of the process itself get the label `process`; a new process takes over the number of
-the one that it replaces, so that the series are bounded.
+except those of `merged_metrics.yaml`. Metrics of the process itself get the label `process`; a new process takes over
+the number of the one that it replaces, so that the series are bounded.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +12,8 @@ from typing import Any
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from dragoman.serve.host.tables import read_table
+
 # Name, type, description, and samples of name, labels and value: all of JSON.
 Family = tuple[str, str, str, list[tuple[str, dict[str, str], float]]]
 Series = tuple[str, tuple[tuple[str, str], ...]]
@@ -20,17 +22,7 @@ CUMULATIVE = ("counter", "histogram")
 OF_A_PROCESS = "process_"
 PROCESS_LABEL = "process"
 SUPERVISOR = "supervisor"
-# The smallest value counts: the service is ready if every process is, and drains if all do.
-MIN_FAMILIES = frozenset({"dragoman_ready", "dragoman_draining", "dragoman_model_ready"})
-# The largest value counts.
-MAX_FAMILIES = frozenset(
-    {
-        "dragoman_queue_oldest_seconds",
-        "dragoman_reload_failed_models",
-        "dragoman_gpu_memory_total_bytes",
-        "dragoman_gpu_memory_used_bytes",
-    }
-)
+_FAMILIES: dict[str, list[str]] = read_table(__file__, "merged_metrics.yaml")
 
 
 def snapshot(metrics: Collector) -> list[Family]:
@@ -43,8 +35,6 @@ def snapshot(metrics: Collector) -> list[Family]:
 
 @dataclass(slots=True)
 class _Merged:
-    """The merged values of one family."""
-
     kind: str
     description: str
     values: dict[Series, float]
@@ -102,8 +92,8 @@ def _series(
 def _merge(family: str, kind: str, before: float | None, value: float) -> float:
     if before is None:
         return value
-    if family in MIN_FAMILIES:
+    if family in _FAMILIES["min"]:
         return min(before, value)
-    if family in MAX_FAMILIES or kind == "info" or family == "python_info":
+    if family in _FAMILIES["max"] or kind == "info":
         return max(before, value)
     return before + value

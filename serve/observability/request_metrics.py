@@ -8,8 +8,7 @@ from typing import Literal, get_args
 from prometheus_client import CollectorRegistry, Counter
 
 from dragoman.serve.errors import ERRORS
-from dragoman.serve.observability.batch import Batch
-from dragoman.serve.observability.histogram import BatchedHistogram
+from dragoman.serve.observability.batch import Batch, BatchedHistogram
 
 Protocol = Literal["grpc", "rest"]
 Method = Literal[

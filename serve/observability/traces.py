@@ -70,6 +70,8 @@ class Trace:
 
 _provider: "TracerProvider | None" = None
 _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
+# Returns the trace of the current request; None: not sampled.
+current_trace = _current.get
 
 
 def configure_traces(endpoint: str, sample_ratio: float) -> None:
@@ -79,8 +81,7 @@ def configure_traces(endpoint: str, sample_ratio: float) -> None:
         endpoint: of the collector, OTLP over gRPC, such as `http://collector:4317`.
         sample_ratio: for requests without a sampling decision of the client.
 
-    Raises:
-        ImportError: if OpenTelemetry is not installed.
+    Raises ImportError if OpenTelemetry is not installed.
     """
     # only if traces are enabled
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
@@ -114,18 +115,13 @@ def stop_traces() -> None:
         use_provider(None)
 
 
-def current_trace() -> Trace | None:
-    """Returns the trace of the current request; None: not sampled."""
-    return _current.get()
+def tracing() -> bool:
+    """Returns whether requests may have traces."""
+    return _provider is not None
 
 
 def begin_trace(name: str, protocol: str, headers: Mapping[str, str]) -> Trace | None:
-    """Starts the trace of a request if it is sampled; it is the current one until `leave`. The caller ends the trace.
-
-    Args:
-        protocol: "grpc" or "rest".
-        headers: of the request; may continue a trace of the client (W3C Trace Context).
-    """
+    """Starts the current trace of a sampled request, which may continue that of the headers; the caller ends it."""
     trace = None if _provider is None else _sampled(_provider, name, protocol, headers)
     if trace is not None:
         trace.enter()

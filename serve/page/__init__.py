@@ -1,5 +1,5 @@
 """The page at `/`: a translator in the browser, from files of this package.
 
 `static` has its files, `docs` those of the page of the API documentation. `assets` reads and compresses them once, and
-`static_files` gives them their paths.
+gives them their paths.
 """

@@ -79,14 +79,35 @@ class Asset:
 
 
 def find_assets(package: str, folder: str) -> dict[str, Asset]:
-    """Returns the files below a folder of a package by their paths, as in "js/main.js"; does not import the package.
-
-    Raises:
-        ModuleNotFoundError: if the package is missing.
-    """
+    """Returns a folder's files by path, without importing its package; raises ModuleNotFoundError without it."""
     spec = find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         raise ModuleNotFoundError(package)
     root = Path(spec.submodule_search_locations[0], folder)
     found = (path for path in sorted(root.rglob("*")) if path.suffix in MEDIA_TYPES)
     return {result.relative_to(root).as_posix(): Asset(result) for result in found}
+
+
+ROOT = "/"
+DOCS_PATH = "/docs"
+_INDEX = "index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFiles:
+    """The files by path, and those paths that need no key: they hold no secret, and a page asks for the key itself."""
+
+    files: dict[str, Asset]
+    open_paths: frozenset[str]
+
+
+def build_static(*, page: bool) -> StaticFiles:
+    """Returns the files of the documentation and, if `page`, of the page."""
+    assets = {f"{DOCS_PATH}/{name}": asset for name, asset in find_assets("fastapi_swagger", "resources").items()}
+    assets |= {f"{DOCS_PATH}/{name}": asset for name, asset in find_assets("dragoman.serve.page", "docs").items()}
+    if page:
+        assets |= {f"/page/{name}": asset for name, asset in find_assets("dragoman.serve.page", "static").items()}
+        assets[ROOT] = assets.pop(f"/page/{_INDEX}")
+    # The documentation is as open as the document that it shows.
+    documentation = assets.pop(f"{DOCS_PATH}/{_INDEX}")
+    return StaticFiles({**assets, DOCS_PATH: documentation}, frozenset(assets))

@@ -22,11 +22,7 @@ Weights = NDArray[np.float64]
 Offsets = Sequence[tuple[int, int]]
 
 
-def _as_lists(rows: Sequence[Sequence[float]]) -> list[list[float]]:
-    return list(map(list, rows))
-
-
-Rows = Annotated[Sequence[Sequence[float]], PlainSerializer(_as_lists)]
+Rows = Annotated[Sequence[Sequence[float]], PlainSerializer(lambda rows: list(map(list, rows)))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +78,7 @@ class Alignment:
 def align_tokens(
     text: str, source: Offsets, translation: str, target: Offsets, attention: NDArray[np.float32]
 ) -> Alignment:
-    """Returns the alignment of the tokens of a sentence, given its attention, [T, S].
-
-    Args:
-        source: characters of each source token.
-        target: characters of each target token.
-        attention: to source tokens, without special ones.
-    """
+    """Returns the alignment of tokens with these characters; attention [T, S] is without special source tokens."""
     return Alignment.of(_visible(text, source), _visible(translation, target), attention.astype(np.float64))
 
 
@@ -109,12 +99,7 @@ ALIGN = {"tokens": align_tokens, "words": align_words}
 
 
 def compose(first: Sequence[Alignment], last: Sequence[Alignment]) -> tuple[Alignment, ...]:
-    """Returns the alignments of a translation through a pivot text, one per alignment of `last`.
-
-    Args:
-        first: from the pivot text to the text of the client.
-        last: from the translation to the pivot text.
-    """
+    """Returns alignments through a pivot text; `first` lead from it to the text, `last` from the translation to it."""
     return tuple(_composed([item for item in first if _meet(item.target, one.source)], one) for one in last)
 
 
@@ -138,7 +123,6 @@ def _matrix(alignment: Alignment) -> Weights:
 
 
 def _meet(some: Sequence[Span], others: Sequence[Span]) -> bool:
-    """Returns whether two ranges of units overlap."""
     return bool(some and others) and some[0].start < others[-1].end and others[0].start < some[-1].end
 
 
@@ -218,10 +202,7 @@ def _visible(text: str, tokens: Offsets) -> list[tuple[int, int]]:
 
 
 def overlap_shares(units: Offsets, others: Offsets) -> Weights:
-    """Returns the share of each unit that lies in each of the other units, [U, O].
-
-    A row sums to 1, or to 0 if the unit overlaps no other one.
-    """
+    """Returns the share of each unit in each of the others, [U, O]; rows sum to 1, or to 0 without overlap."""
     left, right = (np.array(spans, np.int64).reshape(-1, 2) for spans in (units, others))
     ends = np.minimum(left[:, np.newaxis, 1], right[np.newaxis, :, 1])
     overlaps = (ends - np.maximum(left[:, np.newaxis, 0], right[np.newaxis, :, 0])).clip(0)  # [U, O]

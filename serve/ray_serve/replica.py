@@ -139,11 +139,7 @@ class Replica:
         return ReplicaApp(self._service.http_app, self._opened.aclose)
 
     async def check_health(self) -> None:
-        """Passes if the replica is healthy.
-
-        Raises:
-            RuntimeError: if a model hangs or is not ready; after three failures Ray replaces the replica.
-        """
+        """Raises RuntimeError if a model hangs or is not ready; Ray replaces the replica after three failures."""
         if not self._service.lifecycle.live:
             raise RuntimeError("a model hangs")
         if reason := self._service.lifecycle.unready_reason():
@@ -151,7 +147,7 @@ class Replica:
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Returns the load for the autoscaler; see `dragoman.serve.ray_serve.settings`."""
-        pipelines = [model.pipeline for model in self._service.models]
+        pipelines = self._service.models.pipelines
         return {
             ROWS_RUNNING: sum(pipeline.scheduler.running_rows for pipeline in pipelines),
             SEQUENCES_WAITING: sum(pipeline.scheduler.waiting for pipeline in pipelines),

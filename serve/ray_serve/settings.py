@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
+from dragoman.serve.host.tables import read_table
 from dragoman.serve.settings import ServeSettings
 
 # Names of the reported values, as of the gauges.
@@ -23,11 +24,7 @@ WANTED_WAITING = 8
 
 
 def count_replicas(context: Any) -> tuple[float, dict[str, Any]]:
-    """Returns the wanted number of replicas, before Ray's limits, delays and rounding up, and an empty state.
-
-    Args:
-        context: `ray.serve.config.AutoscalingContext`, with means per replica over the look-back period.
-    """
+    """Returns the wanted number of replicas, before Ray's limits and rounding, and an empty state."""
     reported: dict[str, dict[Any, float]] = context.aggregated_metrics or {}
     slots = reported.get(SLOTS, {}).values()
     if not slots:
@@ -43,25 +40,7 @@ def _total(reported: dict[str, dict[Any, float]], name: str) -> float:
 
 
 # Settings that Ray Serve's proxies replace, or that would affect one replica of many.
-BROUGHT_BY_RAY = frozenset(
-    {
-        "host",
-        "http_port",
-        "grpc_port",
-        "processes",
-        "tls_certificate_file",
-        "tls_key_file",
-        "tls_client_ca_file",
-        "grpc_keepalive_seconds",
-        "grpc_keepalive_timeout_seconds",
-        "grpc_max_connection_age_seconds",
-        "grpc_max_connection_age_grace_seconds",
-        "stream_unanswered_texts",
-        "admin_key",
-        "admin_key_file",
-        "lame_duck_seconds",
-    }
-)
+BROUGHT_BY_RAY = frozenset(read_table(__file__, "replaced.yaml"))
 
 
 class RaySettings(ServeSettings):

@@ -18,8 +18,7 @@ from dragoman.serve.settings import ServeSettings
 def load_engines(settings: ServeSettings, bundle: Bundle) -> Models:
     """Returns what the engines of a bundle compute with: native engines where they can run it.
 
-    Raises:
-        BundleError: if ONNX Runtime rejects a graph.
+    Raises BundleError if ONNX Runtime rejects a graph.
     """
     if runs_natively(settings.device, bundle):
         return open_model(bundle, settings.engine_threads)
@@ -35,8 +34,7 @@ def load_models(
         settings: with device, engines and slots resolved by `dragoman.serve.registry.loader`.
         change: wraps the sessions without changing their results; CPU only.
 
-    Raises:
-        BundleError: if ONNX Runtime rejects a graph.
+    Raises BundleError if ONNX Runtime rejects a graph.
     """
     if settings.device == "cuda":
         return load_on_gpus(settings, bundle)
@@ -47,8 +45,7 @@ def load_models(
 def load_on_gpus(settings: ServeSettings, bundle: Bundle) -> list[Model]:
     """Returns a model for each engine, each with its own sessions; engines are assigned to the GPUs in turn.
 
-    Raises:
-        BundleError: if ONNX Runtime rejects a graph or the memory of a GPU is too small.
+    Raises BundleError if ONNX Runtime rejects a graph or the memory of a GPU is too small.
     """
     models: list[Model] = []
     for number, gpu in zip(range(settings.engine_count), cycle(range(len(gpus())))):

@@ -1,19 +1,23 @@
 """The terms of a request: its own, and those of stored glossaries."""
 
+from typing import TYPE_CHECKING
+
 from dragoman.serve.errors import InvalidRequestError
-from dragoman.serve.glossaries.store import Glossaries
 from dragoman.serve.host.threads import TERMS
 from dragoman.serve.protect.terms.entry import EntryError, check_entries
 from dragoman.serve.protect.terms.matching import TermIndex
 from dragoman.serve.translation.fields import shown
 from dragoman.serve.translation.request import TranslateRequest
 
+if TYPE_CHECKING:
+    from dragoman.serve.glossaries.store import Glossaries
+
 MAX_TERMS = 1000
 MAX_GLOSSARIES = 5
 
 
 async def find_indexes(
-    request: TranslateRequest, stored: Glossaries | None, source_language: str, target_language: str
+    request: TranslateRequest, stored: "Glossaries | None", source_language: str, target_language: str
 ) -> tuple[TermIndex, ...]:
     """Returns the terms of a request, those that count first.
 
@@ -42,7 +46,7 @@ async def find_indexes(
 
 
 def _load(
-    stored: Glossaries, glossary_id: str, request: TranslateRequest, languages: tuple[str, str]
+    stored: "Glossaries", glossary_id: str, request: TranslateRequest, languages: tuple[str, str]
 ) -> TermIndex | None:
     """Returns the index of a dictionary; None: there is none for a detected language."""
     if request.source_detected:

@@ -1,17 +1,21 @@
 """The stages of the service, shared by probes, requests and gauges.
 
-A lame duck fails its probes but still serves (`dragoman.serve.registry.lame_duck`). A process that retires serves what
-it has and passes its probes, because other processes of the service take over. `dragoman.serve.engine.readiness`
-decides the readiness of a single model.
+A lame duck fails its probes but still serves: load balancers notice the failed probes and send new requests to other
+servers before this one refuses any. A process that retires serves what it has and passes its probes, because other
+processes of the service take over. `dragoman.serve.engine.engines` decides the readiness of a single model.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
+
+import structlog
 
 from dragoman.serve.errors import DrainingError, NotReadyError, ServiceError
 from dragoman.serve.observability.metrics import ServiceMetrics
-from dragoman.serve.registry.registry import ModelRegistry
-from dragoman.serve.registry.uses import Uses
+from dragoman.serve.registry.registry import ModelRegistry, Uses
+
+_log = structlog.get_logger("dragoman")
 
 
 class Stage(Enum):
@@ -28,6 +32,7 @@ class Lifecycle:
     """The stage of the service and its consequences. Not thread-safe: used in the event loop's thread.
 
     Attributes:
+        stage: the current one; `enter` changes it.
         requests: the accepted ones that have not ended.
         others_ready: whether the other processes of the service are ready.
         lost_interface: returns the name of an interface that has stopped listening; None: all listen.
@@ -47,18 +52,13 @@ class Lifecycle:
         return not self._models.hanging
 
     @property
-    def stage(self) -> Stage:
-        """The current stage."""
-        return self._stage
-
-    @property
     def leaving(self) -> bool:
         """True from the stop signal on: clients should open other connections."""
-        return self._stage in (Stage.RETIRING, Stage.LAME_DUCK, Stage.DRAINING)
+        return self.stage in (Stage.RETIRING, Stage.LAME_DUCK, Stage.DRAINING)
 
     def enter(self, stage: Stage) -> None:
         """Moves the service to `stage`."""
-        self._stage = stage
+        self.stage = stage
         self.refresh()
 
     def refresh(self) -> None:
@@ -75,11 +75,11 @@ class Lifecycle:
 
     def own_unready_reason(self) -> ServiceError | None:
         """Returns why this process is not ready; None: it is ready, or other processes take over."""
-        if self._stage is Stage.RETIRING:
+        if self.stage is Stage.RETIRING:
             return None
         if self.leaving:
             return DrainingError("shutting down")
-        if self._stage is Stage.STARTING:
+        if self.stage is Stage.STARTING:
             return NotReadyError("warming up")
         if (interface := self.lost_interface()) is not None:
             return NotReadyError(f"{interface} no longer listens")
@@ -92,17 +92,19 @@ class Lifecycle:
             NotReadyError: until every model is loaded and verified.
             DrainingError: after the lame duck stage.
         """
-        if self._stage is Stage.DRAINING:
+        if self.stage is Stage.DRAINING:
             raise DrainingError("shutting down, try another server")
-        if self._stage is Stage.STARTING:
+        if self.stage is Stage.STARTING:
             raise NotReadyError("warming up")
 
     def begin_request(self) -> Uses:
-        """Begins a request, which counts among the `requests` while the returned block runs.
-
-        Raises:
-            NotReadyError: as `check_accepting`.
-            DrainingError: as `check_accepting`.
-        """
+        """Begins a request, one of `requests` while the returned block runs; raises the errors of `check_accepting`."""
         self.check_accepting()
         return self.requests
+
+    async def run_lame_duck(self, fail_health_checks: Awaitable[None], seconds: float) -> None:
+        """Fails probes and the gRPC health checks, and returns after `seconds`."""
+        self.enter(Stage.LAME_DUCK)
+        await fail_health_checks
+        _log.info("lame_duck", seconds=seconds)
+        await asyncio.sleep(seconds)

@@ -9,7 +9,8 @@ limit. The code of a library cannot be stopped, so a load that exceeds the limit
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ import structlog
 
 from dragoman.model.tokenizer.tokenizer import TokenizerError
 from dragoman.serve.bundle.bundle import MANIFEST_FILE, MAX_MANIFEST_BYTES, Bundle, BundleError
-from dragoman.serve.bundle.files import read_json, sha256_of
+from dragoman.serve.bundle.files import FileStamp, read_json, sha256_of, stamp_of
 from dragoman.serve.bundle.manifest import MODEL_NAMES, is_model_name
 from dragoman.serve.engine.engine import ENGINE_THREAD
 from dragoman.serve.engine.engines import Models
@@ -27,9 +28,9 @@ from dragoman.serve.engine.native.model import runs_natively
 from dragoman.serve.errors import ServiceError
 from dragoman.serve.host.system import SIDE_THREAD, run_in_daemon_thread
 from dragoman.serve.observability.metrics import ServiceMetrics
-from dragoman.serve.registry.pipeline import GoldenMismatchError, Pipeline
+from dragoman.serve.registry.pipeline import GoldenMismatchError
 from dragoman.serve.registry.registry import ServedModel
-from dragoman.serve.runtime.placement import place
+from dragoman.serve.runtime.placement import host_memory_bytes, place
 from dragoman.serve.settings import ServeSettings
 
 T = TypeVar("T")
@@ -103,6 +104,9 @@ def _read_name(manifest: Path) -> str:
 
 # Returns what the engines of a pipeline with these settings compute with.
 LoadModels = Callable[[ServeSettings, Bundle], Models]
+# A load that exceeds its time limit may run, with its memory and its CPUs, until the process ends: a graph may loop for
+# years. While so many run, no further one starts.
+MAX_STUCK_LOADS = 2
 # Their messages are complete without the name of their type.
 EXPLAINED_ERRORS = (GoldenMismatchError, OSError, ServiceError, TokenizerError)
 
@@ -131,68 +135,99 @@ class ModelLoader:
         self._metrics = metrics
         self._load_models = load_models
         self._folder = ModelFolder(settings.bundle)
+        self._added: dict[str, Path] = {}
+        self._failed_loads: list[frozenset[threading.Thread]] = []
 
     async def find(self) -> tuple[FoundBundle, ...]:
-        """Returns the current bundles; raises BundleError as `ModelFolder.find`."""
-        return await self._within_limit(self._settings.bundle, run_in_daemon_thread(self._folder.find))
+        """Returns the current bundles, added ones included; raises BundleError as `ModelFolder.find`."""
+        return await self._in_thread(self._settings.bundle, self._find_all)
+
+    async def add(self, name: str, path: Path) -> FoundBundle:
+        """Returns a bundle outside of the served folder, which `find` finds from now on; raises BundleError."""
+        found = await self._in_thread(path, partial(_find, name, path))
+        self._added[name] = path
+        return found
+
+    def _find_all(self) -> tuple[FoundBundle, ...]:
+        found = self._folder.find()
+        known = {result.name for result in found}
+        added = [_find(name, path) for name, path in self._added.items() if name not in known and path.exists()]
+        return (*found, *added)
 
     async def open_all(self) -> list[ServedModel]:
-        """Opens all bundles; the models are not loaded yet.
-
-        Raises:
-            BundleError: if a bundle is invalid.
-        """
+        """Opens all bundles; the models are not loaded yet. Raises BundleError if a bundle is invalid."""
         found = await self.find()
         for name in self._settings.models.keys() - {result.name for result in found}:
             log.warning("unused_model_settings", model=name)
         return [await self.open(result) for result in found]
 
     async def open(self, found: FoundBundle) -> ServedModel:
-        """Opens a bundle; the model is not loaded yet.
+        """Opens a bundle, without a load; raises BundleError if it is invalid or does not fit the device."""
+        return await self._in_thread(found.path, partial(self._open, found))
 
-        Raises:
-            BundleError: if the bundle is invalid or does not fit the device.
-        """
-        return await self._within_limit(found.path, run_in_daemon_thread(partial(self._open, found)))
+    async def load(self, model: ServedModel) -> None:
+        """Loads an absent model, and verifies it unless it was verified before; raises BundleError if that fails."""
+        async with self._within_limit(model.bundle.folder):
+            await model.load(lambda: self._load_models(model.settings, model.bundle))
 
-    async def start(self, model: ServedModel) -> None:
-        """Loads and verifies an opened model, which then accepts requests.
-
-        Raises:
-            BundleError: if the model cannot be served; the caller stops its engines.
-        """
-        pipeline = model.pipeline
-        loading = model.start(lambda: self._load_models(pipeline.settings, pipeline.bundle))
-        await self._within_limit(pipeline.bundle.folder, loading)
+    async def find_changed(self, model: ServedModel) -> FoundBundle | None:
+        """Returns the bundle of a model if its files have changed, else None; raises BundleError if there is none."""
+        folder = model.bundle.folder
+        return await self._in_thread(
+            folder, lambda: None if _stamp_of(folder) == model.stamp else _find(model.name, folder)
+        )
 
     def _open(self, found: FoundBundle) -> ServedModel:
+        stamp = _stamp_of(found.path)
         bundle = Bundle.open(found.path)
         metrics = self._metrics.of_model(found.name)
         settings = settled(self._settings.of_model(found.name), bundle)
-        pipeline = Pipeline(settings, bundle, metrics, native=self._native and runs_natively(settings.device, bundle))
-        return ServedModel(found.name, found.manifest_sha256, pipeline)
+        native = self._native and runs_natively(settings.device, bundle)
+        name, sha256 = found.name, found.manifest_sha256
+        memory_bytes = host_memory_bytes(bundle, settings.engine_count, settings.slots)
+        return ServedModel(
+            name, sha256, bundle, settings, metrics, stamp=stamp, memory_bytes=memory_bytes, native=native
+        )
 
-    async def _within_limit(self, path: Path, loading: Awaitable[T]) -> T:
-        """Waits for a part of a load; raises BundleError if the part fails or takes too long."""
-        limit_seconds = self._settings.load_timeout_seconds
+    async def _in_thread(self, path: Path, part: Callable[[], T]) -> T:
+        async with self._within_limit(path):
+            return await run_in_daemon_thread(part)
+
+    @asynccontextmanager
+    async def _within_limit(self, path: Path) -> AsyncIterator[None]:
+        """Runs a part of a load; raises BundleError if the part fails or takes too long, or too many others are stuck.
+
+        Remembers the threads that a failed part leaves behind: one part runs at a time, and only parts have such ones.
+        """
+        self._failed_loads = [load for load in self._failed_loads if any(thread.is_alive() for thread in load)]
+        if len(self._failed_loads) >= MAX_STUCK_LOADS:
+            raise BundleError(f"{MAX_STUCK_LOADS} earlier loads still run after their time limit: restart the server")
+        before = load_threads()
         try:
-            async with asyncio.timeout(limit_seconds) as limit:
-                return await loading
-        except BundleError:
-            raise
-        except EXPLAINED_ERRORS as error:
-            if limit.expired():
-                raise BundleError(f"{path}: not loaded within --load-timeout-seconds: {limit_seconds:g}") from error
-            raise BundleError(f"{path}: {error}") from error
-        except Exception as error:  # libraries raise exceptions of any type for damaged files
-            raise BundleError(f"{path}: cannot be loaded: {type(error).__name__}: {error}") from error
+            async with asyncio.timeout(self._settings.load_timeout_seconds):
+                yield
+        except BaseException as error:
+            self._failed_loads.append(load_threads() - before)
+            if isinstance(error, BundleError) or not isinstance(error, Exception):
+                raise
+            raise BundleError(f"{path}: {self._explain(error)}") from error
+
+    def _explain(self, error: Exception) -> str:
+        """Returns the problem of any error: libraries raise exceptions of any type for damaged files."""
+        if isinstance(error, TimeoutError):
+            return f"not loaded within --load-timeout-seconds: {self._settings.load_timeout_seconds:g}"
+        kind = "" if isinstance(error, EXPLAINED_ERRORS) else f"cannot be loaded: {type(error).__name__}: "
+        return f"{kind}{error}"
+
+
+def _stamp_of(folder: Path) -> FileStamp:
+    return stamp_of(sorted(folder.iterdir()))
 
 
 def settled(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
     """Returns settings with a resolved device, engines and slots that fit its memory, and whether there are alignments.
 
-    Raises:
-        DeviceError: if the bundle cannot run on the device.
+    Raises DeviceError if the bundle cannot run on the device.
     """
     placement = place(
         settings.device,

@@ -4,16 +4,18 @@ Texts without a letter, such as emoji, and texts that are in the target language
 """
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 
 from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.observability.logs import RequestRecord
-from dragoman.serve.observability.usage import RequestUsage
-from dragoman.serve.translation.blank import has_letter
+from dragoman.serve.observability.usage import RequestUsage, Timings
+from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.translation.detection import DetectedLanguage
 from dragoman.serve.translation.request import TranslateRequest
-from dragoman.serve.translation.response import Translation, TranslationDelta, TranslationResponse
+from dragoman.serve.translation.response import Translation, TranslationDelta, TranslationResponse, unchanged
+from dragoman.serve.translation.segments import has_letter
 
 Translate = Callable[[TranslateRequest, RequestRecord], Awaitable[TranslationResponse]]
 Stream = Callable[[TranslateRequest, RequestRecord], AsyncGenerator[TranslationDelta | TranslationResponse]]
@@ -38,38 +40,23 @@ class Parts:
     def __init__(self, translate: Translate, record: RequestRecord) -> None:
         self.responses: list[TranslationResponse] = []
         self._translate = translate
-        self._record = record
+        self.record = record
         self._sources: list[str] = []
 
     async def translate(self, part: TranslateRequest) -> tuple[Translation, ...]:
         """Returns the translations of one part; raises ServiceError if the translation fails."""
-        response = await self._translate(part, self._record)
+        response = await self._translate(part, self.record)
         self.add(part, response)
         return response.translations
-
-    async def stream(
-        self, stream: Stream, part: TranslateRequest, indices: Sequence[int]
-    ) -> AsyncGenerator[TranslationDelta]:
-        """Yields the deltas of one part, whose texts have `indices` in the request.
-
-        Raises:
-            ServiceError: if the translation fails, possibly after some deltas.
-        """
-        async with aclosing(stream(part, self._record)) as events:
-            async for event in events:
-                if isinstance(event, TranslationDelta):
-                    yield replace(event, text_index=indices[event.text_index])
-                else:
-                    self.add(part, event)
 
     def add(self, part: TranslateRequest, response: TranslationResponse) -> None:
         """Records the response to a part."""
         self.responses.append(response)
         self._sources += part.text
         if len(self.responses) > 1:
-            self._record.usage = RequestUsage.total([answer.usage for answer in self.responses])
-            self._record.source_texts = self._sources
-            self._record.target_texts = [
+            self.record.usage = RequestUsage.total([answer.usage for answer in self.responses])
+            self.record.source_texts = self._sources
+            self.record.target_texts = [
                 translation.text for answer in self.responses for translation in answer.translations
             ]
 
@@ -120,3 +107,60 @@ def renumbered_errors(indices: Sequence[int]) -> Iterator[None]:
         if match is None:
             raise
         raise InvalidRequestError(f"{match[1]}[{indices[int(match[2])]}]", error.problem) from error
+
+
+@dataclass(frozen=True, slots=True)
+class DetectedTexts:
+    """A request and the language of each of its texts.
+
+    Attributes:
+        request: all but its source language.
+        languages: one per text.
+    """
+
+    request: TranslateRequest
+    languages: Sequence[DetectedLanguage]
+
+    async def translate(self, parts: Parts) -> TranslationResponse:
+        """Returns the translations of all texts; raises ServiceError if a translation fails."""
+        return self._complete(parts, await translate_texts(parts, self._texts, self.request))
+
+    async def stream(self, stream: Stream, parts: Parts) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
+        """Yields deltas of the translations, one language after the other, then the response of `translate`.
+
+        Raises ServiceError if a translation fails, possibly after some deltas.
+        """
+        translations: list[Translation | None] = [None] * len(self.languages)
+        groups = list(split_languages(self._texts, self.request))
+        translated = {index for _, indices in groups for index in indices}
+        for index, text in enumerate(self.request.text):
+            if index not in translated:
+                yield TranslationDelta(text_index=index, text=text, target_tokens=0, finish_reason=FinishReason.EOS)
+        for part, indices in groups:
+            with renumbered_errors(indices):
+                async with aclosing(stream(part, parts.record)) as events:
+                    async for event in events:
+                        if isinstance(event, TranslationDelta):
+                            yield replace(event, text_index=indices[event.text_index])
+                        else:
+                            parts.add(part, event)
+            for index, translation in zip(indices, parts.responses[-1].translations, strict=True):
+                translations[index] = translation
+        yield self._complete(parts, translations)
+
+    @property
+    def _texts(self) -> list[SourceText]:
+        return [
+            SourceText(text, language.code) for text, language in zip(self.request.text, self.languages, strict=True)
+        ]
+
+    def _complete(self, parts: Parts, translations: Iterable[Translation | None]) -> TranslationResponse:
+        """Returns the response to the request; its model and its pivot are those of the first language."""
+        completed = tuple(
+            replace(unchanged(text) if translation is None else translation, detected_language=language)
+            for text, translation, language in zip(self.request.text, translations, self.languages, strict=True)
+        )
+        timings = Timings.total([response.timings for response in parts.responses])
+        if not parts.responses:
+            return TranslationResponse(completed, timings)
+        return replace(parts.responses[0], translations=completed, timings=timings)

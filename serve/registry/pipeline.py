@@ -9,26 +9,24 @@ import time
 from collections.abc import Sequence
 
 from dragoman.model.tokenizer.tokenizer import TextTokenizer
-from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from dragoman.serve.bundle.bundle import Bundle, BundleError
 from dragoman.serve.bundle.directions import Directions, directions_of, start_tokens
 from dragoman.serve.bundle.files import one_line
-from dragoman.serve.bundle.manifest import GoldenSentence
+from dragoman.serve.bundle.manifest import GoldenSentence, ShortlistSpec
 from dragoman.serve.bundle.tokenizer import load_tokenizer
-from dragoman.serve.engine.engines import Models, NativeEngines, PythonEngines
-from dragoman.serve.engine.readiness import Readiness
+from dragoman.serve.engine.engines import Models, NativeEngines, PythonEngines, Readiness
 from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.protect.word_pieces import continuing_ids
 from dragoman.serve.runtime.attention import HeadAttention
 from dragoman.serve.scheduler.request_scheduler import RequestScheduler
 from dragoman.serve.scheduler.sequence import SequenceSpec
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.settings import ServeSettings
 from dragoman.serve.translation.cache import ResultCache
-from dragoman.serve.translation.request import RequestLimits
-from dragoman.serve.translation.search_plan import SearchLimits, TargetVocabulary
+from dragoman.serve.translation.request import RequestLimits, SearchLimits
+from dragoman.serve.translation.segments import TargetVocabulary, TextModel
 from dragoman.serve.translation.submission import run_sequences
-from dragoman.serve.translation.text_model import TextModel
 from dragoman.serve.translation.translator import Translator
-from dragoman.serve.translation.word_pieces import continuing_ids
 
 
 class GoldenMismatchError(Exception):
@@ -84,6 +82,16 @@ def _compare(number: int, side: str, expected: tuple[int, ...], actual: tuple[in
 STOP_SECONDS = 2.0
 
 
+def _uses_shortlist(settings: ServeSettings, listed: ShortlistSpec | None, *, native: bool) -> bool | None:
+    """Returns whether searches that do not choose use the shortlist of a model; None: it has none.
+
+    Engines that are not native gain nothing from it: they compute the whole vocabulary.
+    """
+    if listed is None:
+        return None
+    return native and listed.default if settings.shortlist is None else settings.shortlist
+
+
 class Pipeline:
     """The objects of one served model."""
 
@@ -113,9 +121,8 @@ class Pipeline:
             tokenizer.target_pieces, unk_id=tokenizer.target_unk_id, eos_id=manifest.eos_id
         )
         self.metrics = metrics
-        engines = NativeEngines if native else PythonEngines
         continuing = tuple(continuing_ids(tokenizer.target_pieces, manifest.eos_id))
-        self.engines = engines(settings, bundle, metrics, continuing)
+        self.engines = (NativeEngines if native else PythonEngines)(settings, bundle, metrics, continuing)
         self.scheduler = self.engines.scheduler
         self.readiness = Readiness(self.metrics, self.engines.running)
         self.limits = RequestLimits(
@@ -125,8 +132,10 @@ class Pipeline:
             search=SearchLimits(
                 max_target_tokens=manifest.max_target_tokens - start_tokens(manifest),
                 max_rows=settings.slots,
+                beam_size=min(manifest.beam_size, settings.slots),
                 aligned=bool(settings.alignments),
                 vocabulary=vocabulary,
+                shortlist=_uses_shortlist(settings, manifest.shortlist, native=native),
             ),
         )
         self.translator = Translator(
@@ -153,29 +162,13 @@ class Pipeline:
 
     def refresh(self) -> None:
         """Updates the gauges that change with time."""
-        self.readiness.refresh()
         self.engines.publish()
         self.metrics.set_oldest(self.scheduler.oldest_seconds)
-
-    def publish(self) -> None:
-        """Exports the limits and the description of the model as metrics."""
-        manifest = self.manifest
-        self.metrics.set_limits(self.settings.total_slots, self.settings.max_waiting)
-        self.metrics.set_info(
-            {
-                "directions": ",".join(self.directions.summary()),
-                "precision": manifest.precision,
-                "opset": str(manifest.opset),
-                "weights_sha256": manifest.files[WEIGHTS_FILE],
-            }
-        )
 
     async def warm_up(self) -> None:
         """Translates the golden sentences and becomes ready.
 
-        Raises:
-            GoldenMismatchError: if a token differs.
-            ServiceError: if an engine fails.
+        Raises GoldenMismatchError if a token differs, ServiceError if an engine fails.
         """
         await check_golden(
             self.bundle.golden,
@@ -201,4 +194,5 @@ class Pipeline:
 
     def close(self) -> None:
         """Frees what the event loop watches. Called in its thread, after `stop`."""
+        self.refresh()
         self.engines.close()

@@ -5,114 +5,70 @@ multilingual one. A replaced model runs until its requests are answered, so two 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from enum import Enum, auto
 
 import structlog
 
-from dragoman.serve.bundle.directions import start_tokens
+from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle
+from dragoman.serve.bundle.directions import Directions, ListedDirections, directions_of, start_tokens
+from dragoman.serve.bundle.files import FileStamp
+from dragoman.serve.bundle.manifest import BundleDirection
 from dragoman.serve.engine.engines import Models
 from dragoman.serve.errors import NotReadyError, ServiceError
 from dragoman.serve.host.system import run_in_daemon_thread
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.registry.description import (
+    AvailableModel,
+    ModelDescription,
+    ModelDirection,
+    ModelLimits,
+    ModelList,
+    ModelState,
+)
 from dragoman.serve.registry.pipeline import GoldenMismatchError, Pipeline
-from dragoman.serve.registry.route import Offers, check_model
-from dragoman.serve.registry.uses import Uses
+from dragoman.serve.registry.route import Offers, Routes, check_model
+from dragoman.serve.settings import ServeSettings
+from dragoman.serve.translation.request import TextLimits
 
 
-class ModelState(StrEnum):
-    """The readiness of a model."""
+class Uses:
+    """The running blocks of a context manager that may be entered many times.
 
-    LOADING = "loading"
-    READY = "ready"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelDirection:
-    """A direction of a model."""
-
-    source_language: str
-    target_language: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelLimits:
-    """The limits of a model and its settings.
+    Not thread-safe: used in the event loop's thread.
 
     Attributes:
-        max_source_tokens: longest source, the end token included.
-        max_target_tokens: longest translation, the end token excluded.
-        max_texts: texts per request.
-        max_text_characters: Unicode characters per text.
-        slots: rows of all engines together.
-        engine_slots: rows of one engine, which bound the beam size.
-        queue_limit: rows that may wait.
+        count: how many blocks run.
+        last_seconds: when the last one ended, on the monotonic clock; 0: none has.
     """
 
-    max_source_tokens: int
-    max_target_tokens: int
-    max_texts: int
-    max_text_characters: int
-    slots: int
-    engine_slots: int
-    queue_limit: int
+    def __init__(self) -> None:
+        self.count = 0
+        self.last_seconds = 0.0
+        self._none = asyncio.Event()
 
+    def __enter__(self) -> None:
+        """Begins a use, which ends with the block."""
+        self.count += 1
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelDescription:
-    """The public description of a served model.
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
+        if not self.count:
+            self.last_seconds = time.monotonic()
+            self._none.set()
 
-    Attributes:
-        description: texts that the model is for; empty: unknown.
-        directions: none if the model is multilingual.
-        languages: of a multilingual model, which translates between any two of them; else none.
-    """
+    async def __aenter__(self) -> None:
+        self.__enter__()
 
-    name: str
-    description: str
-    state: ModelState
-    directions: tuple[ModelDirection, ...]
-    languages: tuple[str, ...]
-    precision: str
-    alignments: bool
-    manifest_sha256: str
-    limits: ModelLimits
+    async def __aexit__(self, *ended: object) -> None:
+        self.__exit__(*ended)
 
-
-def describe(name: str, manifest_sha256: str, pipeline: Pipeline) -> ModelDescription:
-    """Returns the current description of a model."""
-    manifest, settings = pipeline.manifest, pipeline.settings
-    return ModelDescription(
-        name=name,
-        description=manifest.description,
-        state=_state(pipeline),
-        directions=tuple(
-            ModelDirection(source_language=direction.source, target_language=direction.target)
-            for direction in manifest.directions
-        ),
-        languages=()
-        if manifest.multilingual is None
-        else tuple(language.language for language in manifest.multilingual.languages),
-        precision=manifest.precision,
-        alignments=bool(settings.alignments),
-        manifest_sha256=manifest_sha256,
-        limits=ModelLimits(
-            max_source_tokens=manifest.max_source_tokens,
-            max_target_tokens=manifest.max_target_tokens - start_tokens(manifest),
-            max_texts=pipeline.limits.max_texts,
-            max_text_characters=settings.max_text_characters,
-            slots=settings.total_slots,
-            engine_slots=settings.slots,
-            queue_limit=settings.max_waiting,
-        ),
-    )
-
-
-def _state(pipeline: Pipeline) -> ModelState:
-    if pipeline.readiness.ready:
-        return ModelState.READY
-    return ModelState.LOADING if pipeline.readiness.healthy else ModelState.FAILED
+    async def wait_none(self) -> None:
+        """Waits until nothing uses the thing; a use may begin again and again meanwhile."""
+        while self.count:
+            self._none.clear()
+            await self._none.wait()
 
 
 # Interval between checks of the engines.
@@ -121,35 +77,119 @@ WATCH_SECONDS = 0.5
 log = structlog.get_logger("dragoman")
 
 
+class Presence(Enum):
+    """Whether a model is in memory."""
+
+    ABSENT = auto()
+    LOADING = auto()
+    LOADED = auto()
+    LEAVING = auto()
+
+
 class ServedModel:
-    """A pipeline, its name and its requests. Not thread-safe: used in the event loop's thread.
+    """A model by name, with its bundle, its settings and its requests, and with a pipeline while it is in memory.
+
+    ABSENT, LOADING, LOADED, LEAVING, then ABSENT again. A load that fails ends ABSENT. Requests begin while the model
+    is LOADED; one that is LEAVING finishes those that it has. Not thread-safe: used in the event loop's thread.
 
     Attributes:
+        metrics: those of all versions of the model.
+        stamp: of the files of the bundle, from before their hashes were computed.
+        memory_bytes: what the model takes while it is loaded, an estimate.
         uses: the requests that keep the model loaded.
+        pipeline: None while the model is ABSENT.
+        problem: why the last load failed; None: it did not.
+        proven: whether the golden sentences have matched in this process.
+        kept: whether the model stays because its files on the disk are others, which cannot be served.
     """
 
-    def __init__(self, name: str, manifest_sha256: str, pipeline: Pipeline) -> None:
+    def __init__(
+        self,
+        name: str,
+        manifest_sha256: str,
+        bundle: Bundle,
+        settings: ServeSettings,
+        metrics: Metrics,
+        *,
+        stamp: FileStamp,
+        memory_bytes: int,
+        native: bool,
+    ) -> None:
         self.name = name
         self.manifest_sha256 = manifest_sha256
-        self.pipeline = pipeline
+        self.bundle = bundle
+        self.settings = settings
+        self.metrics = metrics
+        self.stamp = stamp
+        self.directions = directions_of(bundle.manifest)
+        self.memory_bytes = memory_bytes
         self.uses = Uses()
+        self.presence = Presence.ABSENT
+        self.pipeline: Pipeline | None = None
+        self.problem: str | None = None
+        self.proven = False
+        self.kept = False
+        self._native = native
         self._watching: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
-    async def start(self, load: Callable[[], Models]) -> None:
-        """Loads and verifies the model; after a failure, it verifies itself again.
+    @property
+    def max_texts(self) -> int:
+        """Texts per request."""
+        return min(self.settings.max_texts, self.settings.total_slots + self.settings.max_waiting)
 
-        Args:
-            load: returns what the engines compute with; runs in a thread.
+    @property
+    def pinned(self) -> bool:
+        """Whether the model stays in memory: as configured, or because it would not come back."""
+        return self.settings.pinned or self.kept or (self.pipeline is not None and not self.pipeline.readiness.ready)
 
-        Raises:
-            BundleError: if loading fails.
+    async def load(self, load: Callable[[], Models]) -> None:
+        """Loads an absent model by a function that runs in a thread, and verifies it unless it was verified before.
+
+        Raises, besides the errors of the function:
             GoldenMismatchError: if a golden sentence differs.
             ServiceError: if an engine fails.
         """
-        self.pipeline.start(await run_in_daemon_thread(load))
-        await self.pipeline.warm_up()
-        self._watching = asyncio.create_task(self._watch())
+
+        def build() -> tuple[Pipeline, Models]:
+            return Pipeline(self.settings, self.bundle, self.metrics, native=self._native), load()
+
+        began_seconds = time.monotonic()
+        self.presence, self.problem = Presence.LOADING, None
+        try:
+            pipeline, models = await run_in_daemon_thread(build)
+            self.pipeline = pipeline
+            pipeline.start(models)
+            if self.proven:
+                pipeline.readiness.verified = True
+            else:
+                await pipeline.warm_up()
+        except BaseException as error:
+            self.problem = str(error)
+            self.metrics.observe_load(None)
+            await self.stop()
+            raise
+        self.proven, self.presence, self.uses.last_seconds = True, Presence.LOADED, time.monotonic()
+        self.metrics.observe_load(time.monotonic() - began_seconds)
+        self.metrics.add_memory(self.memory_bytes)
+        self._watching = asyncio.create_task(self._watch(pipeline))
+
+    def leave(self) -> asyncio.Task[None]:
+        """Begins no more requests, and stops once those that the model has are answered."""
+        if self._leaving is None:
+            if self.presence is Presence.LOADED:
+                self.presence = Presence.LEAVING
+                self.metrics.add_memory(-self.memory_bytes)
+            self._leaving = asyncio.create_task(self._leave())
+        return self._leaving
+
+    async def _leave(self) -> None:
+        try:
+            await self.uses.wait_none()
+            await self.stop()
+        finally:
+            self._leaving = None
 
     async def stop(self) -> None:
         """Stops the engines once, however often it is called; running requests end with DrainingError."""
@@ -160,23 +200,89 @@ class ServedModel:
     async def _stop(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
-        await asyncio.to_thread(self.pipeline.stop)
-        self.pipeline.close()
+        if self.pipeline is not None:
+            await asyncio.to_thread(self.pipeline.stop)
+            self.pipeline.close()
+        if self.presence is Presence.LOADED:
+            self.metrics.add_memory(-self.memory_bytes)
+        self.pipeline, self.presence, self._stopping = None, Presence.ABSENT, None
+
+    def fault(self) -> NotReadyError | None:
+        """Returns why the model would not translate a request, if need be after it is loaded; None: it would."""
+        if self.pipeline is not None and self.presence is not Presence.LOADING:
+            return self.pipeline.readiness.fault()
+        if self.problem is not None:
+            return NotReadyError("the model cannot be loaded")
+        return None if self.proven else NotReadyError("warming up")
+
+    def refresh(self) -> None:
+        """Updates the gauges."""
+        if self.pipeline is not None:
+            self.pipeline.refresh()
+        self.metrics.set_ready(ready=self.fault() is None)
+
+    def publish(self) -> None:
+        """Exports the limits and the description of the model as metrics."""
+        manifest = self.bundle.manifest
+        self.metrics.set_limits(self.settings.total_slots, self.settings.max_waiting)
+        self.metrics.set_info(
+            {
+                "directions": ",".join(self.directions.summary()),
+                "precision": manifest.precision,
+                "opset": str(manifest.opset),
+                "weights_sha256": manifest.files[WEIGHTS_FILE],
+            }
+        )
+
+    @property
+    def state(self) -> ModelState:
+        """The readiness of the model."""
+        if self.presence is Presence.LOADED and self.pipeline is not None:
+            readiness = self.pipeline.readiness
+            if readiness.ready:
+                return ModelState.READY
+            return ModelState.LOADING if readiness.healthy else ModelState.FAILED
+        if self.problem is not None:
+            return ModelState.FAILED
+        return ModelState.UNLOADED if self.proven and self.presence is not Presence.LOADING else ModelState.LOADING
 
     def describe(self) -> ModelDescription:
         """Returns the public description of the model."""
-        return describe(self.name, self.manifest_sha256, self.pipeline)
+        manifest, settings = self.bundle.manifest, self.settings
+        several = manifest.multilingual
+        return ModelDescription(
+            name=self.name,
+            description=manifest.description,
+            state=self.state,
+            directions=tuple(
+                ModelDirection(source_language=direction.source, target_language=direction.target)
+                for direction in manifest.directions
+            ),
+            languages=() if several is None else tuple(language.language for language in several.languages),
+            precision=manifest.precision,
+            alignments=bool(settings.alignments),
+            manifest_sha256=self.manifest_sha256,
+            limits=ModelLimits(
+                max_source_tokens=manifest.max_source_tokens,
+                max_target_tokens=manifest.max_target_tokens - start_tokens(manifest),
+                max_texts=self.max_texts,
+                max_text_characters=settings.max_text_characters,
+                slots=settings.total_slots,
+                engine_slots=settings.slots,
+                queue_limit=settings.max_waiting,
+            ),
+        )
 
-    async def _watch(self) -> None:
+    async def _watch(self, pipeline: Pipeline) -> None:
         """After a failure of an engine, refuses requests until the golden sentences match again."""
-        readiness = self.pipeline.readiness
+        readiness = pipeline.readiness
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             if readiness.ready:
                 continue
             readiness.verified = False
             try:
-                await self.pipeline.warm_up()
+                await pipeline.warm_up()
             except (GoldenMismatchError, ServiceError) as error:
                 log.warning("not_ready", model=self.name, problem=str(error))
             except Exception:  # if the watch ended, the model would never recover
@@ -186,12 +292,20 @@ class ServedModel:
 
 
 class ModelRegistry:
-    """The served models and the retiring ones. Not thread-safe: used in the event loop's thread."""
+    """The served models and the retiring ones. Not thread-safe: used in the event loop's thread.
+
+    Attributes:
+        offers: the directions of each model, also of those that are fetched on demand.
+        routes: those of requests among all models.
+    """
 
     def __init__(self, models: Iterable[ServedModel]) -> None:
         self._served: dict[str, ServedModel] = {}
-        self._offers: Offers = {}
+        self.offers: Offers = {}
+        self.routes = Routes({})
         self._leaving: dict[ServedModel, asyncio.Task[None]] = {}
+        self._available: Mapping[str, AvailableModel] = {}
+        self._named: Collection[str] = ()
         for model in models:
             self.put(model)
 
@@ -204,27 +318,54 @@ class ModelRegistry:
         """The names, in the order in which models are tried."""
         return tuple(self._served)
 
+    def offer(self, available: Mapping[str, AvailableModel], named: Collection[str]) -> None:
+        """Routes requests also to models that are not served yet; `named` ones may have directions of served ones."""
+        self._available, self._named = available, named
+        self._hold(self)
+
     @property
-    def offers(self) -> Offers:
-        """The directions of each model."""
-        return self._offers
+    def text_limits(self) -> TextLimits:
+        """Limits that refuse only what each model refuses."""
+        return TextLimits(
+            max_texts=max(model.max_texts for model in self),
+            max_text_characters=max(model.settings.max_text_characters for model in self),
+        )
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The rows of all models that may run, and those that may run or wait; also of models that are absent."""
+        slots = sum(served.settings.total_slots for served in self)
+        return slots, slots + sum(served.settings.max_waiting for served in self)
+
+    @property
+    def present(self) -> tuple[ServedModel, ...]:
+        """The models in memory, retiring ones included."""
+        return tuple(served for served in (*self, *self._leaving) if served.pipeline is not None)
+
+    @property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """The pipelines of the models that take requests and are in memory."""
+        return tuple(served.pipeline for served in self if served.pipeline is not None)
 
     @property
     def hanging(self) -> bool:
         """True while any model hangs, retiring ones included."""
-        return any(served.pipeline.readiness.hanging for served in (*self, *self._leaving))
+        return any(served.pipeline is not None and served.pipeline.readiness.hanging for served in self.present)
 
     def fault(self) -> NotReadyError | None:
-        """Returns the fault of the first model that is not ready; None: all are ready."""
+        """Returns the fault of the first model that is not ready; None: all are ready.
+
+        A model that could not be loaded again is no fault of the service: its next request tries again.
+        """
         for served in self:
-            if fault := served.pipeline.readiness.fault():
+            if (served.pipeline is not None or not served.proven) and (fault := served.fault()):
                 return NotReadyError(f"{served.name}: {fault}")
         return None
 
     def refresh(self) -> None:
         """Updates the gauges of every model."""
         for served in self:
-            served.pipeline.refresh()
+            served.refresh()
 
     def find(self, name: str) -> ServedModel | None:
         """Returns the model of this name; None: not found."""
@@ -235,15 +376,16 @@ class ModelRegistry:
         check_model(name, self._served)
         return self._served[name]
 
-    def describe(self) -> tuple[ModelDescription, ...]:
+    def describe(self) -> ModelList:
         """Returns the public descriptions, in the order in which models are tried."""
-        return tuple(served.describe() for served in self)
+        absent = (model for name, model in self._available.items() if name in self.offers and name not in self._served)
+        return ModelList(models=tuple(served.describe() for served in self), available=tuple(absent))
 
     def put(self, model: ServedModel) -> None:
         """Serves a model in place of one with the same name, which the caller must `retire`."""
         served = [*(item for item in self if item.name != model.name), model]
         self._hold(served)
-        model.pipeline.publish()
+        model.publish()
 
     def remove(self, name: str) -> None:
         """Stops serving a model, which the caller must `retire`."""
@@ -251,14 +393,8 @@ class ModelRegistry:
 
     def retire(self, model: ServedModel) -> asyncio.Task[None]:
         """Stops a model that gets no new requests, once its requests are answered."""
-
-        async def leave() -> None:
-            await model.uses.wait_none()
-            await model.stop()
-
-        leaving = asyncio.create_task(leave())
-        self._leaving[model] = leaving
-        leaving.add_done_callback(lambda _: self._leaving.pop(model))
+        leaving = self._leaving[model] = model.leave()
+        leaving.add_done_callback(lambda _: self._leaving.pop(model, None))
         return leaving
 
     async def stop(self) -> None:
@@ -269,6 +405,13 @@ class ModelRegistry:
         await asyncio.gather(*(model.stop() for model in models))
 
     def _hold(self, models: Iterable[ServedModel]) -> None:
-        ordered = sorted(models, key=lambda model: (len(model.pipeline.directions), model.name))
+        ordered = sorted(models, key=lambda model: (len(model.directions), model.name))
         self._served = {item.name: item for item in ordered}
-        self._offers = {item.name: item.pipeline.directions for item in ordered}
+        offers: dict[str, Directions] = {item.name: item.directions for item in ordered}
+        known = [directions for name, directions in offers.items() if name not in self._available]
+        for name, model in self._available.items():
+            pair = model.source_language, model.target_language
+            if name not in offers and (name in self._named or not any(item.find(*pair) for item in known)):
+                offers[name] = ListedDirections([BundleDirection(source=pair[0], target=pair[1])])
+        self.offers = dict(sorted(offers.items(), key=lambda item: (len(item[1]), item[0])))
+        self.routes = Routes(self.offers)

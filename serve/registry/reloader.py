@@ -2,16 +2,10 @@
 
 A model takes requests only after its golden sentences match; until then the previous version continues. The version
 that accepted a request answers it.
-
-A load that exceeds its time limit fails, but its threads may run until the process ends: a graph may loop for years.
-Such a stuck load keeps its memory and its CPUs; `MAX_STUCK_LOADS` of them end all loads.
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Thread
 
 import structlog
 
@@ -19,12 +13,9 @@ from dragoman.serve.bundle.bundle import BundleError
 from dragoman.serve.errors import DrainingError
 from dragoman.serve.host.system import run_in_daemon_thread, trim_memory
 from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.registry.keeper import ModelKeeper
 from dragoman.serve.registry.lifecycle import Lifecycle, Stage
-from dragoman.serve.registry.loader import FoundBundle, ModelLoader, load_threads
-from dragoman.serve.registry.registry import ModelRegistry
-
-# Stuck loads at which no further load starts.
-MAX_STUCK_LOADS = 2
+from dragoman.serve.registry.loader import FoundBundle, ModelLoader
 
 log = structlog.get_logger("dragoman")
 
@@ -55,16 +46,14 @@ class ReloadReport:
 class Reloader:
     """Updates the served models from the folder. Not thread-safe: used in the event loop's thread."""
 
-    def __init__(
-        self, models: ModelRegistry, loader: ModelLoader, lifecycle: Lifecycle, metrics: ServiceMetrics
-    ) -> None:
-        self._models = models
+    def __init__(self, keeper: ModelKeeper, loader: ModelLoader, lifecycle: Lifecycle, metrics: ServiceMetrics) -> None:
+        self._models = keeper.models
         self._loader = loader
+        self._keeper = keeper
         self._lifecycle = lifecycle
         self._metrics = metrics
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[ReloadReport]] = set()
-        self._failed_loads: list[frozenset[Thread]] = []
 
     def start(self) -> asyncio.Task[ReloadReport]:
         """Starts a reload, which waits for earlier ones; the task returns its report."""
@@ -76,8 +65,7 @@ class Reloader:
     async def reload(self) -> ReloadReport:
         """Reloads and returns the report; the reload continues if the caller is canceled.
 
-        Raises:
-            DrainingError: if the service stops meanwhile.
+        Raises DrainingError if the service stops meanwhile.
         """
         task = self.start()
         try:
@@ -109,8 +97,7 @@ class Reloader:
         if self._lifecycle.stage is not Stage.READY:
             return ReloadReport(problem="the service is starting or shutting down; reload when it is ready")
         try:
-            with self._watched():
-                found = await self._loader.find()
+            found = await self._loader.find()
         except BundleError as error:
             return ReloadReport(problem=str(error))
         return await self._follow(found)
@@ -121,12 +108,14 @@ class Reloader:
             served = self._models.find(result.name)
             if served is not None and served.manifest_sha256 == result.manifest_sha256:
                 report.unchanged.append(result.name)
+                served.kept = False
                 continue
             try:
-                with self._watched():
-                    await self._load(result)
+                await self._keeper.replace(result)
             except BundleError as error:
                 report.failed[result.name] = str(error)
+                if served is not None:
+                    served.kept = True
                 continue
             (report.loaded if served is None else report.replaced).append(result.name)
         # A partly written folder may lack bundles that are still to come.
@@ -135,43 +124,6 @@ class Reloader:
                 self._remove(name)
                 report.removed.append(name)
         return report
-
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Remembers the threads that a failed load leaves behind.
-
-        Raises:
-            BundleError: if too many earlier loads are stuck.
-        """
-        self._failed_loads = [load for load in self._failed_loads if any(thread.is_alive() for thread in load)]
-        if len(self._failed_loads) >= MAX_STUCK_LOADS:
-            raise BundleError(f"{MAX_STUCK_LOADS} earlier loads still run after their time limit: restart the server")
-        before = load_threads()
-        try:
-            yield
-        except BaseException:
-            # Loads run one at a time, and only loads start such threads.
-            self._failed_loads.append(load_threads() - before)
-            raise
-
-    async def _load(self, found: FoundBundle) -> None:
-        """Serves a bundle in place of the model with its name; on an error the latter stays."""
-        model = None
-        try:
-            model = await self._loader.open(found)
-            await self._loader.start(model)
-        except BaseException:
-            # The model stops even if the service stops meanwhile: the engines must not outlive it.
-            if model is not None:
-                await model.stop()
-            if self._models.find(found.name) is None:
-                self._metrics.forget(found.name)
-            raise
-        replaced = self._models.find(found.name)
-        self._metrics.keep(found.name, model.pipeline.metrics)
-        self._models.put(model)
-        if replaced is not None:
-            self._models.retire(replaced)
 
     def _remove(self, name: str) -> None:
         removed = self._models.get(name)

@@ -17,6 +17,9 @@ from dragoman.serve.translation.request import ScoreRequest, TranslateRequest
 
 # Directions that a message lists one by one; a model with more has its languages named instead.
 MAX_LISTED = 1000
+# Routes that are kept, and the characters of their languages.
+MAX_ROUTES = 1000
+MAX_ROUTE_CHARACTERS = 64
 
 # The directions of each model by name, in the order in which models are tried.
 Offers = Mapping[str, Directions]
@@ -32,9 +35,7 @@ class Hop(NamedTuple):
 def find_hop(request: TranslateRequest | ScoreRequest, offers: Offers) -> Hop:
     """Returns the direct translation: by the named model, or by the first model that has the direction.
 
-    Raises:
-        ModelNotFoundError: if no model has the name.
-        InvalidRequestError: if no direction or several match.
+    Raises ModelNotFoundError if no model has the name, InvalidRequestError if no direction or several match.
     """
     offers = _offers_of(request.model, offers)
     return _find_hop(*_languages(request, offers), offers)
@@ -45,9 +46,7 @@ def find_route(request: TranslateRequest, offers: Offers) -> tuple[Hop, ...]:
 
     Each hop is chosen as by `find_hop`; a named model makes both. The alphabetically first possible pivot is used.
 
-    Raises:
-        ModelNotFoundError: if no model has the name.
-        InvalidRequestError: if no direction or several match.
+    Raises ModelNotFoundError if no model has the name, InvalidRequestError if no direction or several match.
     """
     offers = _offers_of(request.model, offers)
     source, target = _languages(request, offers)
@@ -63,12 +62,31 @@ def find_route(request: TranslateRequest, offers: Offers) -> tuple[Hop, ...]:
     return tuple(_find_hop(*pair, offers) for pair in ((source, pivot), (pivot, target)))
 
 
+class Routes:
+    """The routes among some offers, which are found once for most requests.
+
+    Clients may write a language in any number of ways, of any length: routes of long names are not kept.
+    """
+
+    def __init__(self, offers: Offers) -> None:
+        self._offers = offers
+        self._known: dict[tuple[str, str, str, bool], tuple[Hop, ...]] = {}
+
+    def find(self, request: TranslateRequest) -> tuple[Hop, ...]:
+        """Returns the result of `find_route`."""
+        key = request.model, request.source_language, request.target_language, request.allow_pivot
+        route = self._known.get(key)
+        if route is None:
+            route = find_route(request, self._offers)
+            if len(self._known) < MAX_ROUTES and len(key[1]) + len(key[2]) <= MAX_ROUTE_CHARACTERS:
+                self._known[key] = route
+        return route
+
+
 def find_sources(request: TranslateRequest, offers: Offers) -> tuple[str, tuple[str, ...]]:
     """Returns the code of the target, and the codes of languages that are translated into it, in alphabetical order.
 
-    Raises:
-        ModelNotFoundError: if no model has the name.
-        InvalidRequestError: if no target or several match.
+    Raises ModelNotFoundError if no model has the name, InvalidRequestError if no target or several match.
     """
     offers = _offers_of(request.model, offers)
     target = _languages(request, offers)[1] or _only_target(offers)
@@ -83,8 +101,7 @@ def find_sources(request: TranslateRequest, offers: Offers) -> tuple[str, tuple[
 def has_several_sources(request: TranslateRequest, offers: Offers) -> bool:
     """Returns whether a request with a target names no source, and several languages are translated into the target.
 
-    Raises:
-        ModelNotFoundError: if no model has the name.
+    Raises ModelNotFoundError if no model has the name.
     """
     if request.source_language or not request.target_language:
         return False
@@ -149,8 +166,7 @@ def _find_hop(source: str, target: str, offers: Offers) -> Hop:
 
     With several directions, only the source may be empty, and only if a single direction has the target.
 
-    Raises:
-        InvalidRequestError: if no direction or several match.
+    Raises InvalidRequestError if no direction or several match.
     """
     if source and target:
         for name, directions in offers.items():

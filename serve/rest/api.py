@@ -10,9 +10,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from dragoman.serve.edge.interface import Interface
-from dragoman.serve.edge.problems import TIMINGS_HEADER
+from dragoman.serve.edge.problems import RETRY_AFTER_HEADER, TIMINGS_HEADER
 from dragoman.serve.edge.reader import TIMEOUT_HEADER
-from dragoman.serve.edge.retry_after import RETRY_AFTER_HEADER
 from dragoman.serve.edge.route_table import RouteGroup
 from dragoman.serve.http.problem import REQUEST_ID_HEADER
 from dragoman.serve.rest.recorder import Guard, RequestRecorder, answer_http_exception

@@ -1,78 +1,77 @@
-"""Describes the routes of the REST interface for the OpenAPI document: FastAPI's arguments by name of the handler."""
+"""Describes the routes of the REST interface for the OpenAPI document: FastAPI's arguments by name of the handler.
 
+`routes.yaml` has the summaries and the examples.
+"""
+
+from functools import cache
+from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import PlainTextResponse, StreamingResponse
 
 from dragoman.serve.bundle.manifest import BundleDirection
-from dragoman.serve.edge import bodies
+from dragoman.serve.edge.bodies import AttentionBody, DetectBody, ScoreBody, TranslateBody
 from dragoman.serve.edge.problems import problem_documentation
+from dragoman.serve.edge.reader import TIMEOUT_PARAMETER
+from dragoman.serve.edge.schemas import inlined_schema, json_body
 from dragoman.serve.errors import InvalidRequestError, ModelNotFoundError, UnauthorizedError
-from dragoman.serve.registry.registry import ModelDescription
+from dragoman.serve.host.tables import read_table
+from dragoman.serve.registry.description import ModelDescription, ModelList
 from dragoman.serve.registry.reloader import ReloadReport
 from dragoman.serve.translation.attention import AttentionResponse
 from dragoman.serve.translation.detection import DetectResponse
 from dragoman.serve.translation.response import ScoreResponse, TranslationResponse
 
+# The bodies of the routes of texts, and FastAPI's arguments for their answers.
+_TEXTS: dict[str, tuple[type[Any], dict[str, Any]]] = {
+    "translate": (TranslateBody, {"response_model": TranslationResponse}),
+    "translate_stream": (TranslateBody, {"response_class": StreamingResponse}),
+    "score": (ScoreBody, {"response_model": ScoreResponse}),
+    "attend": (AttentionBody, {"response_model": AttentionResponse}),
+    "detect": (DetectBody, {"response_model": DetectResponse}),
+}
+
 
 def describe_texts(direction: BundleDirection) -> dict[str, dict[str, Any]]:
     """Describes the routes of texts, with examples in a direction of the server."""
-    failures, texts = {"responses": problem_documentation()}, bodies.translate_documentation(direction)
-    return {
-        "translate": {
-            "summary": "Translates all texts of the request",
-            "response_model": TranslationResponse,
-            "openapi_extra": texts,
-            **failures,
-        },
-        "translate_stream": {
-            "summary": "Translates all texts of the request and streams the translations as they grow",
-            "response_class": StreamingResponse,
-            "openapi_extra": texts,
-            "responses": {**bodies.stream_documentation(), **problem_documentation()},
-        },
-        "score": {
-            "summary": "Scores given translations",
-            "response_model": ScoreResponse,
-            "openapi_extra": bodies.score_documentation(direction),
-            **failures,
-        },
-        "attend": {
-            "summary": "Returns the cross-attention of any layer and head for given translations",
-            "response_model": AttentionResponse,
-            "openapi_extra": bodies.attention_documentation(direction),
-            **failures,
-        },
-        "detect": {
-            "summary": "Detects the languages of texts among the source languages of the models",
-            "response_model": DetectResponse,
-            "openapi_extra": bodies.detect_documentation(),
-            **failures,
-        },
-    }
+    return {handler: _describe_text(route, direction, *_TEXTS[handler]) for handler, route in _read(*_TEXTS).items()}
 
 
 def describe_models() -> dict[str, dict[str, Any]]:
     """Describes the routes of models."""
+    routes = _read("list_models", "get_model", "reload")
+    routes["list_models"]["response_model"] = ModelList
     unknown = problem_documentation(InvalidRequestError, ModelNotFoundError)
-    return {
-        "list_models": {
-            "summary": "Lists the models in the order in which requests without a model name select them",
-            "response_model": dict[str, tuple[ModelDescription, ...]],
-        },
-        "get_model": {"summary": "Returns one model", "response_model": ModelDescription, "responses": unknown},
-        "reload": {
-            "summary": "Reloads the models; requires the header `Authorization: Bearer KEY`",
-            "response_model": ReloadReport,
-            "responses": problem_documentation(UnauthorizedError),
-        },
-    }
+    routes["get_model"] |= {"response_model": ModelDescription, "responses": unknown}
+    routes["reload"] |= {"response_model": ReloadReport, "responses": problem_documentation(UnauthorizedError)}
+    return routes
 
 
 def describe_probes() -> dict[str, dict[str, Any]]:
     """Describes the probes."""
-    return {
-        "healthz": {"summary": "Liveness: the process responds"},
-        "readyz": {"summary": "Readiness: the server can translate now"},
-        "read_metrics": {"summary": "Metrics in Prometheus text format", "response_class": PlainTextResponse},
-    }
+    routes = _read("healthz", "readyz", "read_metrics")
+    routes["read_metrics"]["response_class"] = PlainTextResponse
+    return routes
+
+
+def _read(*handlers: str) -> dict[str, dict[str, Any]]:
+    return {handler: dict(_read_all()[handler]) for handler in handlers}
+
+
+@cache
+def _read_all() -> dict[str, dict[str, Any]]:
+    routes: dict[str, dict[str, Any]] = read_table(__file__, "routes.yaml")
+    return routes
+
+
+def _describe_text(
+    route: dict[str, Any], direction: BundleDirection, body: type[Any], answer: dict[str, Any]
+) -> dict[str, Any]:
+    languages = {"source_language": direction.source, "target_language": direction.target}
+    examples: dict[str, dict[str, Any]] = route["examples"]
+    if body is not DetectBody:
+        examples = {name: {**item, "value": {**item["value"], **languages}} for name, item in examples.items()}
+    request = {**json_body(inlined_schema(body), examples=examples), "parameters": [TIMEOUT_PARAMETER]}
+    streamed: dict[int | str, Any] = {int(HTTPStatus.OK): route["response"]} if "response" in route else {}
+    responses = {**streamed, **problem_documentation()}
+    return {"summary": route["summary"], **answer, "openapi_extra": request, "responses": responses}

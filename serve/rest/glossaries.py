@@ -9,12 +9,11 @@ from pydantic import FailFast, Field, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dragoman.serve.edge.bodies import TermBody, inlined_schema
-from dragoman.serve.edge.body_parser import BodyParser
+from dragoman.serve.edge.bodies import BodyParser, TermBody
 from dragoman.serve.edge.problems import problem_documentation
 from dragoman.serve.edge.reader import RequestReader
 from dragoman.serve.edge.route_table import GLOSSARIES, Route, RouteGroup, described_by_name
-from dragoman.serve.edge.schemas import TEXT, content_of, json_body
+from dragoman.serve.edge.schemas import TEXT, content_of, inlined_schema, json_body
 from dragoman.serve.errors import GlossaryNotFoundError, InvalidRequestError
 from dragoman.serve.glossaries.files import FORMATS, MEDIA_TYPES, EntriesFormat, write_entries
 from dragoman.serve.glossaries.reader import GlossaryReader
@@ -90,7 +89,7 @@ class HttpGlossaries:
         self._store = store
         self._reader = reader
         self._files = files
-        self._parser = BodyParser(MAX_VALUES)
+        self._parser = BodyParser(GlossaryBody, MAX_VALUES)
 
     @property
     def routes(self) -> RouteGroup:
@@ -150,10 +149,9 @@ class HttpGlossaries:
         return Response(content, media_type=f"{MEDIA_TYPES[kind]}; charset=utf-8")
 
     async def _receive(self, request: Request) -> tuple[str, list[Dictionary]]:
-        """Returns name and dictionaries of a body."""
         data, deadline_seconds = await self._reader.read(request)
         self._enabled()
-        body = await self._parser.parse(data, GlossaryBody, deadline_seconds)
+        body = await self._parser.parse(data, deadline_seconds)
         check_dictionary_count(len(body.dictionaries))
         read = [
             await self._read(dictionary, f"dictionaries[{index}]", deadline_seconds)

@@ -16,8 +16,7 @@ from dragoman.serve.edge.route_table import KEYS, Route, RouteGroup, described_b
 from dragoman.serve.edge.schemas import json_body
 from dragoman.serve.errors import InvalidRequestError, UnauthorizedError
 from dragoman.serve.keys.account import ask
-from dragoman.serve.keys.description import describe_key, time_text
-from dragoman.serve.keys.limits import KeyLimits, KeyName
+from dragoman.serve.keys.key import KeyLimits, KeyName, describe_key, time_text
 from dragoman.serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
 
 KEYS_PATH = "/v1/keys"
@@ -62,7 +61,8 @@ class HttpKeys:
     async def create(self, request: Request) -> Response:
         """The server stores the digest of the key only."""
         body = await self._read(request, KeyBody)
-        key, text = await self._change(self._store.create, body.name, _limits(body))
+        limits = KeyLimits.model_validate(body.model_dump(exclude={"name"}))
+        key, text = await self._change(self._store.create, body.name, limits)
         return JSONResponse({**describe_key(key), "key": text}, HTTPStatus.CREATED)
 
     async def get(self, name: str) -> Response:
@@ -114,10 +114,6 @@ class HttpKeys:
         result = await self._find(call, *arguments)
         await self._security.authenticator.refresh_stored()
         return result
-
-
-def _limits(body: KeyBody) -> KeyLimits:
-    return KeyLimits.model_validate(body.model_dump(exclude={"name"}))
 
 
 def _describe_routes() -> dict[str, dict[str, Any]]:

@@ -7,14 +7,15 @@ from pydantic import TypeAdapter
 from starlette.responses import Response
 
 from dragoman.serve.edge.route_table import MODELS, Route, RouteGroup, described_by_name
-from dragoman.serve.registry.registry import ModelDescription, ModelRegistry
+from dragoman.serve.registry.description import ModelDescription, ModelList
+from dragoman.serve.registry.registry import ModelRegistry
 from dragoman.serve.registry.reloader import ReloadReport
 from dragoman.serve.rest.description import describe_models
 
 MODELS_PATH = "/v1/models"
 RELOAD_PATH = "/v1/admin/reload"
 
-_MODELS = TypeAdapter(dict[str, tuple[ModelDescription, ...]])
+_MODELS = TypeAdapter(ModelList)
 _MODEL = TypeAdapter(ModelDescription)
 _REPORT = TypeAdapter(ReloadReport)
 
@@ -41,7 +42,7 @@ class HttpModels:
 
     async def list_models(self) -> Response:
         """Lists models that exist at startup even while they load, and models added later once they are ready."""
-        return Response(_MODELS.dump_json({"models": self._models.describe()}), media_type="application/json")
+        return Response(_MODELS.dump_json(self._models.describe()), media_type="application/json")
 
     async def get_model(self, name: str) -> Response:
         """Returns state, directions and limits of the model."""

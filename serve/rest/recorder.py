@@ -13,17 +13,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dragoman.serve.edge.auth import Authenticator
 from dragoman.serve.edge.interface import Interface
 from dragoman.serve.edge.load_shedding import IN_FLIGHT, LoadShedder
+from dragoman.serve.edge.reader import RECORD, headers_of, record_of
 from dragoman.serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
 from dragoman.serve.host.client_address import network_of
 from dragoman.serve.http.connection import CERTIFIED
 from dragoman.serve.http.problem import REQUEST_ID_HEADER
 from dragoman.serve.keys.account import Account
-from dragoman.serve.observability.logs import RecordedRequest, RequestRecord, choose_request_id
+from dragoman.serve.observability.logs import RecordedRequest, choose_request_id
 from dragoman.serve.observability.metrics import ServiceMetrics
 from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.registry.lifecycle import Lifecycle
 from dragoman.serve.rest.cross_site import CrossSiteGuard
-from dragoman.serve.rest.headers import headers_of
 from dragoman.serve.rest.keys import KEYS_PATH
 from dragoman.serve.rest.models import RELOAD_PATH
 
@@ -94,7 +94,7 @@ class RequestRecorder:
             client = scope["client"]
             network = "" if client is None else network_of(client[0])
             with RecordedRequest(self._guard.metrics, "rest", method, request_id, headers, network=network) as record:
-                state["record"] = record
+                state[RECORD] = record
                 # Starlette's routes match a path with a line feed at its end, which is no path of this module.
                 if scope["path"].endswith("\n"):
                     raise InvalidRequestError("path", "expected no line feed at its end")
@@ -134,9 +134,3 @@ async def answer_http_exception(request: Request, error: HTTPException) -> Respo
     record.outcome = InvalidRequestError.reason
     interface: Interface = request.scope["state"][INTERFACE]
     return interface.write_http_error(error, record.request_id)
-
-
-def record_of(request: Request) -> RequestRecord:
-    """Returns the record of a request."""
-    record: RequestRecord = request.scope["state"]["record"]
-    return record

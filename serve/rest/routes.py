@@ -15,9 +15,9 @@ from starlette.responses import Response
 from starlette.routing import Route as PathRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dragoman.serve.edge.reader import HttpRequest
 from dragoman.serve.edge.route_table import Route
 from dragoman.serve.http.compression import COMPRESSED_FROM_BYTES, Compressed, may_be_plain
-from dragoman.serve.rest.headers import HttpRequest
 
 # Key of the request state: the error of a route of Starlette.
 _ERROR = "error"

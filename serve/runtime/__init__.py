@@ -2,5 +2,5 @@
 
 `model` is what an engine sees. `native` runs native graphs, `cpu` those with states, on the parts of `host`; `cuda`
 runs on GPUs. `sessions` opens graphs, `placement` decides device, engines and slots, `attention` reads the attention of
-any layer and head. `decoder_state` and `lazy_memory` hold state. Only `onnx_runtime` imports ONNX Runtime.
+any layer and head. `decoder_state` holds state. Only `onnx_runtime` imports ONNX Runtime.
 """

@@ -11,12 +11,7 @@ from dragoman.serve.runtime.model import Model
 
 
 class HeadAttention:
-    """Reads the attention of a bundle with native graphs. Not thread-safe.
-
-    Attributes:
-        layers: of the decoder.
-        heads: of each layer.
-    """
+    """Reads the attention of all decoder layers and heads of native graphs. Not thread-safe."""
 
     def __init__(self, bundle: Bundle) -> None:
         """Opens nothing: the first reading opens the graphs; raises BundleError if the graphs are not native."""
@@ -39,14 +34,8 @@ class HeadAttention:
     ) -> NDArray[np.float32]:
         """Returns the attention of T target tokens to S source tokens, float32 [T, S].
 
-        Args:
-            source_ids: with prefix and suffix.
-            target_ids: of the forced translation, without the end token.
-            layer: None: the mean over all layers.
-            head: None: the mean over all heads.
-
-        Raises:
-            BundleError: if ONNX Runtime rejects a graph.
+        The source has prefix and suffix, the forced translation no end token. Without a layer or a head, it is the mean
+        over all. Raises BundleError if ONNX Runtime rejects a graph.
         """
         runtime, row, length = self._runtime, np.zeros(1, np.int64), len(source_ids)
         lengths = np.array([length], np.int32)

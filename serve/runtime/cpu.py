@@ -6,10 +6,10 @@ step's Python code, therefore the binding for each R is made once. `dragoman.ser
 on a GPU.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,45 +19,7 @@ from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.runtime.decoder_state import DecoderState
 from dragoman.serve.runtime.host import HostRuntime, HostSessions
 from dragoman.serve.runtime.model import NO_ROWS, HostScores
-from dragoman.serve.runtime.onnx_runtime import open_session, session_options, shared_options
-
-
-class BoundArray(NamedTuple):
-    """An array under the name that the graph uses, and the shape of one row."""
-
-    name: str
-    element: type[np.generic]
-    row_shape: tuple[int, ...]
-    address: int
-
-
-class RowBindings:
-    """The bindings of a session, one for each number of rows; the arrays must not move."""
-
-    def __init__(self, session: Any, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]) -> None:
-        """Stores arrays [rows, ...] by input or output name; binds nothing yet."""
-        self._session = session
-        self._inputs = [_bound(name, array) for name, array in inputs.items()]
-        self._outputs = [_bound(name, array) for name, array in outputs.items()]
-        self._of_rows: dict[int, Any] = {}
-
-    def run(self, rows: int) -> None:
-        """Runs the session with the first R rows."""
-        binding = self._of_rows.get(rows)
-        if binding is None:
-            binding = self._of_rows[rows] = self._bind(rows)
-        self._session.run_with_iobinding(binding)
-
-    def _bind(self, rows: int) -> Any:
-        binding = self._session.io_binding()
-        for bind, arrays in ((binding.bind_input, self._inputs), (binding.bind_output, self._outputs)):
-            for array in arrays:
-                bind(array.name, "cpu", 0, array.element, (rows, *array.row_shape), array.address)
-        return binding
-
-
-def _bound(name: str, array: NDArray[Any]) -> BoundArray:
-    return BoundArray(name, array.dtype.type, array.shape[1:], array.ctypes.data)
+from dragoman.serve.runtime.onnx_runtime import bind_array, open_session, session_options, shared_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +56,7 @@ class Runtime(HostRuntime):
         self._positions = np.zeros(slots, np.int32)
         self._source_lengths = np.zeros(slots, np.int32)
         self._logits = np.zeros((slots, manifest.vocabulary_size), np.float32)
-        self._bindings = self._bind()
+        self._bindings: dict[int, Any] = {}
 
     def _encode(
         self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]
@@ -123,7 +85,10 @@ class Runtime(HostRuntime):
         self._token_ids[rows] = token_ids
         self._positions[rows] = positions
         self._source_lengths[rows] = source_lengths
-        self._bindings.run(computed)
+        binding = self._bindings.get(computed)
+        if binding is None:
+            binding = self._bindings[computed] = self._bind(computed)
+        self._sessions.decoder.run_with_iobinding(binding)
         self._state.advance(computed)
         return HostScores(self._logits, self)
 
@@ -133,10 +98,7 @@ class Runtime(HostRuntime):
         return np.zeros((self.slots, 0, self._manifest.max_source_tokens), np.float32)
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns natural log-probabilities of M rows of logits, both float32 [M, V].
-
-        A row with NaN, with +inf or with only -inf becomes NaN.
-        """
+        """Returns natural log-probabilities, float32 [M, V], of logits; NaN in a row with NaN, +inf or only -inf."""
         log_probabilities: NDArray[np.float32]
         (log_probabilities,) = self._sessions.log_probabilities.run(
             [contract.LOG_PROBABILITIES], {contract.LOGITS: logits}
@@ -144,11 +106,7 @@ class Runtime(HostRuntime):
         return log_probabilities
 
     def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Returns the `count` best tokens of M rows; `count` is at most V.
-
-        Returns:
-            scores, float32 [M, count], best first, and token ids, int64 [M, count]; ties put the lower id first.
-        """
+        """Returns scores, float32 [M, count], best first, ties by lower id, and token ids, int64 [M, count]."""
         best, token_ids = self._sessions.topk.run(
             contract.TOPK_OUTPUTS, dict(zip(contract.TOPK_INPUTS, (scores, np.array([count])), strict=True))
         )
@@ -163,14 +121,17 @@ class Runtime(HostRuntime):
         """Copies rows over others of the same source; no row is both source and target."""
         self._state.branch(sources, targets)
 
-    def _bind(self) -> RowBindings:
+    def _bind(self, rows: int) -> Any:
         given: list[NDArray[Any]] = [self._token_ids, self._positions, self._source_lengths]
         inputs = {**dict(zip(contract.DECODER_INPUTS, given, strict=True)), **self._state.inputs}
         outputs = {contract.LOGITS: self._logits, **self._state.outputs}
         signature = self._manifest.decoder
-        read = {name: inputs[name] for name in signature.inputs}
-        written = {name: outputs[name] for name in signature.outputs}
-        return RowBindings(self._sessions.decoder, read, written)
+        binding = self._sessions.decoder.io_binding()
+        for name in signature.inputs:
+            bind_array(binding.bind_input, name, inputs[name][:rows])
+        for name in signature.outputs:
+            bind_array(binding.bind_output, name, outputs[name][:rows])
+        return binding
 
 
 def save_optimized(graph: Path, out: Path) -> None:

@@ -5,13 +5,15 @@ the outermost axis, so that a step binds the first R slots as a view. Every slot
 written pages take memory. `dragoman.serve.runtime.cuda.kv_cache` is the counterpart on a GPU.
 """
 
+import math
+import mmap
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from dragoman.serve.bundle.manifest import StateSpec
-from dragoman.serve.runtime.lazy_memory import lazy_zeros
 
 Array = NDArray[np.float32]
 
@@ -19,20 +21,13 @@ Array = NDArray[np.float32]
 class DecoderState:
     """The source and recurrent states of one engine.
 
-    Attributes:
-        inputs: decoder input name to array, float32 [slots, *shape], in the order of the bundle.
-        outputs: decoder output name to array, for each recurrent state. It has separate memory, since a graph may read
-            an old value after it wrote the new one.
+    `inputs` and `outputs` are arrays by their names in the decoder, float32 [slots, *shape], in the order of the
+    bundle. Only recurrent states have outputs, in separate memory, since a graph may read an old value after it wrote
+    the new one.
     """
 
     def __init__(self, specs: Iterable[StateSpec], *, slots: int, max_source_tokens: int) -> None:
-        """Allocates zeros: garbage could hold NaN, and NaN times zero is NaN.
-
-        Args:
-            specs: the tensors, none with a target length.
-            slots: the most rows.
-            max_source_tokens: source tokens of the longest row.
-        """
+        """Allocates zeros: garbage could hold NaN, and NaN times zero is NaN. No spec has a target length."""
         self.inputs: dict[str, Array] = {}
         self.outputs: dict[str, Array] = {}
         self._lengths: list[tuple[Array, int | None]] = []
@@ -48,12 +43,9 @@ class DecoderState:
     def write(
         self, slots: Sequence[Sequence[int]], source_lengths: NDArray[np.int32], encoded: Sequence[Array]
     ) -> None:
-        """Writes the encoder's results for B sources.
+        """Writes the encoder's results for B sources, each with its slots and its length, int32 [B].
 
-        Args:
-            slots: those of each source.
-            source_lengths: int32 [B].
-            encoded: the states in the bundle's order, each [B, *shape].
+        `encoded` has the states in the bundle's order, each [B, *shape].
         """
         longest = int(source_lengths.max())
         sources, every = np.repeat(np.arange(len(slots)), list(map(len, slots))), np.concatenate(slots)
@@ -70,3 +62,12 @@ class DecoderState:
         """Copies recurrent states between slots of the same source; no slot is both source and target."""
         for values, _ in self._recurrent:
             values[list(targets)] = values[list(sources)]
+
+
+def lazy_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Returns zeros; pages take memory when they are first written."""
+    kind, size = np.dtype(dtype), math.prod(shape)
+    pages = mmap.mmap(-1, max(size, 1) * kind.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # NumPy requests huge pages: one filled position would take 2 MB, more than the whole capacity of its head.
+    pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, kind, size).reshape(shape)

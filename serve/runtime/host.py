@@ -8,7 +8,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -33,11 +32,7 @@ class SharedWeights:
 
     @classmethod
     def of(cls, bundle: Bundle) -> Self:
-        """Maps the weights that the manifest lists as shared. Only pages that are read take memory.
-
-        Raises:
-            BundleError: if a weight does not fit into the file of weights.
-        """
+        """Maps shared weights, of which only read pages take memory; raises BundleError if one exceeds its file."""
         shared = cls({}, {})
         path = bundle.folder / WEIGHTS_FILE
         for weight in bundle.manifest.shared_weights:
@@ -64,23 +59,15 @@ class HostSessions(ABC):
     decoder: Any
 
     @classmethod
-    def load(cls, bundle: Bundle, threads: int, *, aligned: bool = False, profile_prefix: Path | None = None) -> Self:
-        """Opens the graphs of a bundle; see `dragoman.serve.runtime.sessions.load_sessions`.
-
-        Raises:
-            BundleError: if the graphs need a GPU, or ONNX Runtime rejects one.
-        """
+    def load(cls, bundle: Bundle, threads: int, *, aligned: bool = False) -> Self:
+        """Opens the graphs, as `load_sessions` does; raises BundleError if they need a GPU or one is rejected."""
         weights = SharedWeights.of(bundle)
-        decoder_options = shared_options(threads, weights.decoder)
-        if profile_prefix is not None:
-            decoder_options.enable_profiling = True
-            decoder_options.profile_file_prefix = str(profile_prefix)
         return cls(
             bundle.manifest,
             weights,
             aligned,
             open_session(bundle.encoder_path, shared_options(threads, weights.encoder)),
-            open_session(bundle.decoder_path, decoder_options),
+            open_session(bundle.decoder_path, shared_options(threads, weights.decoder)),
             **cls._open_others(bundle, threads),
         )
 

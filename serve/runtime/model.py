@@ -27,22 +27,14 @@ class Scores(Protocol):
         """Returns the natural log-probability of one token per scored row, float32 [M]; NaN if the row has none."""
 
     def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Returns the `count` most probable tokens of each row, or the whole vocabulary if it is smaller.
-
-        Returns:
-            natural log-probabilities, float32 [M, count], best first, ties by lower id, and token ids, int64 [M,
-            count].
-        """
+        """Returns log-probabilities, float32 [M, count], best first, ties by lower id, and ids, int64 [M, count]."""
 
 
 class Probabilities(Protocol):
     """Computes probabilities from logits in host memory."""
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns natural log-probabilities of rows of logits, both float32 [M, V].
-
-        A row with NaN, with +inf or with only -inf becomes NaN.
-        """
+        """Returns natural log-probabilities, float32 [M, V], of logits; NaN in a row with NaN, +inf or only -inf."""
 
     def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Returns the best C scores of each row, float32 [M, C], best first, and their token ids, int64 [M, C]."""
@@ -75,10 +67,7 @@ class HostScores:
 
 
 class Model(Protocol):
-    """What the engine requires of a model.
-
-    B sources, A alignment heads, S source tokens of the longest source.
-    """
+    """What the engine requires of a model. B sources, A alignment heads, S source tokens of the longest source."""
 
     @property
     def slots(self) -> int:
@@ -91,12 +80,9 @@ class Model(Protocol):
     def encode(
         self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]
     ) -> None:
-        """Encodes B sources for the decoder.
+        """Encodes B right-padded sources, int64 [B, S], with lengths without padding, int32 [B].
 
-        Args:
-            source_ids: int64 [B, S], right-padded.
-            source_lengths: int32 [B], source tokens without padding.
-            rows: the rows of each source. No others use its encoding, and they do so until they get another source.
+        `rows` are those of each source. No others use its encoding, and they do so until they get another source.
         """
 
     def prepare(self) -> None:
@@ -115,17 +101,10 @@ class Model(Protocol):
     ) -> Scores:
         """Computes one step of R rows and advances their state. The target states of the other rows are lost.
 
-        Args:
-            rows: int64 [R].
-            token_ids: int64 [R], the last token of each row.
-            positions: int32 [R], its position, which is the number of tokens that the row has read already.
-            source_lengths: int32 [R].
-            scored_rows: int64 [M], in the order of `rows`: those of which `Scores` needs all logits.
-            best_count: the most tokens that `Scores.best` may return.
-            aligned: whether to compute alignments.
-
-        Returns:
-            scores of the next tokens, valid until the next call.
+        `rows` and the last token of each are int64 [R]. Its position is the number of tokens that the row has read
+        already; positions and lengths are int32 [R]. `scored_rows`, int64 [M], in the order of `rows`, are those of
+        which `Scores` needs all logits; `best_count` is the most tokens that `Scores.best` may return. Returns scores
+        of the next tokens, valid until the next call.
         """
 
     def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:

@@ -16,14 +16,18 @@ from numpy.typing import NDArray
 
 from dragoman.serve.bundle import manifest as contract
 from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.decoder_state import lazy_zeros
 from dragoman.serve.runtime.host import HostRuntime, HostSessions
-from dragoman.serve.runtime.lazy_memory import lazy_zeros
 from dragoman.serve.runtime.model import NO_ROWS
-from dragoman.serve.runtime.onnx_runtime import open_session, shared_options
+from dragoman.serve.runtime.onnx_runtime import bind_array, open_session, shared_options
 
 Array = NDArray[Any]
 # Most bindings that a runtime keeps; there may be one for each number of rows, of scored rows and of best tokens.
 MAX_BINDINGS = 512
+# The engine in Python forbids other tokens than candidates itself.
+NO_CANDIDATES: dict[str, Array] = dict(
+    zip(contract.CANDIDATE_INPUTS, (np.zeros(0, np.int32), np.zeros((0, 2), np.int32)), strict=True)
+)
 # Value of the input `aligned`; 1: the alignment heads, 0: none.
 EVERY_HEAD = 2
 
@@ -44,13 +48,7 @@ class NativeSessions(HostSessions):
 
 
 class Best(NamedTuple):
-    """The best tokens of some rows, best first.
-
-    Attributes:
-        log_sums: logarithm of the sum of the exponentials of a row's logits, float32 [R].
-        scores: natural log-probabilities, logit - log_sum, float32 [R, C].
-        token_ids: int64 [R, C].
-    """
+    """The best tokens, int64 [R, C], with natural log-probabilities, and log-sums of exponentials, float32 [R]."""
 
     log_sums: NDArray[np.float32]
     scores: NDArray[np.float32]
@@ -68,14 +66,9 @@ class NativeScores:
         logits: NDArray[np.float32],
         choose: Callable[[NDArray[np.float32], int], Best],
     ) -> None:
-        """Stores the results of a step of R rows, M of them scored.
+        """Stores the best tokens of R rows, int64 [R], and logits of the M scored ones, float32 [M, V].
 
-        Args:
-            rows: int64 [R].
-            scored_rows: int64 [M].
-            best: the best tokens of the rows.
-            logits: of the scored rows, float32 [M, V].
-            choose: returns the best tokens of logits.
+        `choose` returns the best tokens of logits.
         """
         self._row_indices = {row: index for index, row in enumerate(rows.tolist())}
         self._scored_indices = {row: index for index, row in enumerate(scored_rows.tolist())}
@@ -148,8 +141,8 @@ class NativeRuntime(HostRuntime):
         self._bound: dict[tuple[int, int, int, bool], _BoundStep] = {}
         self._encoding = sessions.encoder.io_binding()
         for name, array in self._sources.items():
-            _bind(self._encoding.bind_input, name, array)
-            _bind(self._encoding.bind_output, contract.present(name), array)
+            bind_array(self._encoding.bind_input, name, array)
+            bind_array(self._encoding.bind_output, contract.present(name), array)
 
     @property
     def alignments(self) -> NDArray[np.float32]:
@@ -171,7 +164,7 @@ class NativeRuntime(HostRuntime):
         slots = np.array([first for first, *_ in rows], np.int32)
         given: tuple[Array, ...] = source_ids[valid], source_lengths, slots
         for name, array in zip(contract.ENCODE_INPUTS, given, strict=True):
-            _bind(self._encoding.bind_input, name, array)
+            bind_array(self._encoding.bind_input, name, array)
         self._sessions.encoder.run_with_iobinding(self._encoding)
 
     def step(
@@ -237,8 +230,10 @@ class NativeRuntime(HostRuntime):
         constants = {"best_count": np.array([count], np.int32), "aligned": np.array([wanted], np.int32)}
         inputs: dict[str, Array] = {name: array[:rows] for name, array in self._inputs.items()}
         inputs |= {"scored_rows": self._inputs["scored_rows"][:scored], **constants, **self._targets, **self._sources}
+        if self._sessions.manifest.shortlist:
+            inputs |= NO_CANDIDATES
         for name, array in inputs.items():
-            _bind(binding.bind_input, name, array)
+            bind_array(binding.bind_input, name, array)
         outputs: dict[str, Array] = {
             contract.LOGITS: self._logits[:scored],
             **dict(zip(contract.CHOICE, best, strict=True)),
@@ -247,7 +242,7 @@ class NativeRuntime(HostRuntime):
         if wanted != EVERY_HEAD:
             outputs[contract.ALIGNMENTS] = self._alignments[: rows * aligned]
         for name, array in outputs.items():
-            _bind(binding.bind_output, name, array)
+            bind_array(binding.bind_output, name, array)
         return _BoundStep(binding, best, tuple(constants.values()))
 
 
@@ -256,11 +251,7 @@ def _allocate(manifest: contract.Manifest, length: contract.Length, tokens: int,
     cache = manifest.cache
     if cache is None:
         raise TypeError(f"{manifest.name}: expected native graphs")
-    values, *scales = cache.shapes(length, tokens).items()
-    kind = np.int8 if cache.element == "int8" else np.float32
-    arrays = {values[0]: lazy_zeros((slots, *values[1]), kind)}
-    return arrays | {name: lazy_zeros((slots, *shape), np.float32) for name, shape in scales}
-
-
-def _bind(bind: Callable[..., None], name: str, array: Array) -> None:
-    bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+    return {
+        name: lazy_zeros((slots, *tensor.shape), np.int8 if tensor.element == "int8" else np.float32)
+        for name, tensor in cache.tensors(length, tokens).items()
+    }

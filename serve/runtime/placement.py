@@ -12,6 +12,7 @@ import structlog
 
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from dragoman.serve.bundle.manifest import Manifest, StateSpec
+from dragoman.serve.bundle.shortlist import MAX_CANDIDATES
 from dragoman.serve.host.system import DeviceChoice
 from dragoman.serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, Device, DeviceKind
 from dragoman.serve.runtime.cuda.driver import Gpu, gpus, why_no_cuda
@@ -75,6 +76,31 @@ def _state_bytes(spec: StateSpec, manifest: Manifest) -> int:
     return size * ELEMENT_BYTES[STATE_ELEMENTS[manifest.precision]]
 
 
+# Memory of a loaded model besides weights and slots: sessions, graphs, tokenizer.
+HOST_BYTES = 8 << 20
+# Tokenizer and vocabulary, per piece.
+PIECE_BYTES = 500
+
+
+def host_memory_bytes(bundle: Bundle, engines: int, slots: int) -> int:
+    """Estimates the memory of a model, its mapped weights included; `slots` are those of an engine."""
+    manifest = bundle.manifest
+    fixed = (bundle.folder / WEIGHTS_FILE).stat().st_size + HOST_BYTES + PIECE_BYTES * manifest.vocabulary_size
+    if manifest.variant == "cuda":
+        return fixed
+    cache = manifest.cache
+    if cache is None:
+        return fixed + engines * (_encoder_bytes(manifest) + slots * _slot_bytes(manifest))
+    tensors = cache.tensors("source", manifest.max_source_tokens) | cache.tensors("target", manifest.max_target_tokens)
+    sizes = {"int8": 1, "float": FLOAT_BYTES}
+    slot_bytes = sum(prod(tensor.shape) * sizes[tensor.element] for tensor in tensors.values())
+    if manifest.shortlist is not None:
+        # A slot keeps a copy of the outputs of its candidates.
+        outputs = min(MAX_CANDIDATES, manifest.vocabulary_size) * cache.heads * cache.head_size
+        slot_bytes += outputs * (1 if manifest.precision == "int8" else FLOAT_BYTES)
+    return fixed + engines * slots * (slot_bytes + FLOAT_BYTES * manifest.vocabulary_size)
+
+
 # Share of the free memory to use: allocators take larger pieces than requested.
 USED_SHARE = 0.9
 EXPORT_CUDA = "`dragoman export RUN --out FOLDER --variant cuda --precision fp16`"
@@ -90,11 +116,8 @@ class DeviceError(BundleError):
 class Placement(NamedTuple):
     """Where a model is computed, and how large.
 
-    Attributes:
-        kind: kind of device.
-        engines: number of engines, distributed round-robin over the devices; None: as configured.
-        slots: slots per engine.
-        plan: device memory per engine; None on the CPU.
+    Engines, as configured if None, are distributed round-robin over the devices. `slots` are those of each, `plan` its
+    device memory, None on the CPU.
     """
 
     kind: DeviceKind
@@ -129,13 +152,8 @@ def place(
 ) -> Placement:
     """Chooses the device, engines and slots of a model.
 
-    Args:
-        engines: configured number; None: one per GPU.
-        slots: configured slots per engine.
-        memory_bytes: limit of the memory on each GPU; None: what is free.
-
-    Raises:
-        DeviceError: if the device does not fit the bundle, or has no room for one slot.
+    Engines and slots per engine are as configured; without engines, one per GPU. `memory_bytes` limits the memory on
+    each GPU; None: what is free. Raises DeviceError if the device does not fit the bundle, or has no room for one slot.
     """
     kind = choose_device(choice, bundle)
     if kind == "cpu":
@@ -185,10 +203,8 @@ class ModelSessions(Protocol):
 def open_sessions(bundle: Bundle, choice: DeviceChoice, *, aligned: bool = False, threads: int = 1) -> ModelSessions:
     """Opens the graphs of a bundle on the CPU or on the first GPU.
 
-    `aligned` steps also return alignments; `threads` are the intra-op threads on the CPU.
-
-    Raises:
-        BundleError: if the device does not fit the bundle, or ONNX Runtime rejects a graph.
+    `aligned` steps also return alignments; `threads` are the intra-op threads on the CPU. Raises BundleError if the
+    device does not fit the bundle, or ONNX Runtime rejects a graph.
     """
     if choose_device(choice, bundle) == "cuda":
         return DeviceSessions.load(bundle, Device("cuda"), aligned=aligned)

@@ -27,12 +27,7 @@ log = structlog.get_logger("dragoman")
 
 
 class ParserHost:
-    """Owns the template of a service.
-
-    Attributes:
-        calls: the socket for calls, which other processes may inherit.
-        own_end: the other end, which they close.
-    """
+    """Owns the template of a service, a socket for calls that others inherit, and the end that they close."""
 
     def __init__(self) -> None:
         self.calls, self.own_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

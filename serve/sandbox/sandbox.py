@@ -16,8 +16,7 @@ from dragoman.serve.errors import DeadlineExceededError, InternalError, NotReady
 from dragoman.serve.host.system import without_full_collections
 from dragoman.serve.sandbox import frames
 from dragoman.serve.sandbox.host import ParserHost
-from dragoman.serve.sandbox.limits import MEBIBYTE, Limits, Purpose
-from dragoman.serve.sandbox.worker import MEMORY_STATUS, PROBE, Refusal
+from dragoman.serve.sandbox.worker import MEBIBYTE, MEMORY_STATUS, PROBE, Limits, Purpose, Refusal
 
 # Attempts of a call whose worker dies for a reason that is none of the limits.
 MAX_TRIES = 3
@@ -97,11 +96,7 @@ class Sandbox:
         raise failure
 
     async def check(self) -> None:
-        """Checks that parsers can run, by a call if the last one had no process or there was none.
-
-        Raises:
-            ParserUnavailableError: if no process can be started.
-        """
+        """Checks by a call, if the last one had no process; raises ParserUnavailableError if none can be started."""
         if not self._proven:
             await self.call(PROBE, (), purpose="probes", limits=_PROBE_LIMITS, convert=str)
 

@@ -22,8 +22,16 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 
-from dragoman.serve.sandbox.limits import Limits
-from dragoman.serve.sandbox.worker import MAX_REQUEST_BYTES, PROBE, READY, Parser, confine, end_with_parent, work
+from dragoman.serve.sandbox.worker import (
+    MAX_REQUEST_BYTES,
+    PROBE,
+    READY,
+    Limits,
+    Parser,
+    confine,
+    end_with_parent,
+    work,
+)
 
 # Each has a dictionary PARSERS. Names, because this package imports nothing above it.
 PARSER_MODULES = (
@@ -39,12 +47,7 @@ EMPTY_FOLDERS = ("/tmp", "/dev/shm", "/var/tmp")  # noqa: S108 - a new folder in
 
 @dataclass(slots=True)
 class _Worker:
-    """A forked worker.
-
-    Attributes:
-        control: it has a message when the worker can take a further call, and has ended when the process has.
-        calls: that it has taken.
-    """
+    """A forked worker and its number of calls; `control` has a message when it is free, and ends with the process."""
 
     process_id: int
     control: socket.socket
@@ -123,7 +126,6 @@ class Template:
         self._watch(call.status, lambda: self._abandon(call))
 
     def _abandon(self, call: _Call) -> None:
-        """Ends a call whose server has left it."""
         if call.worker is not None:
             _kill(call.worker)
             return

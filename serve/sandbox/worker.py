@@ -14,11 +14,42 @@ import resource
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from dragoman.serve.sandbox import frames
-from dragoman.serve.sandbox.limits import MEBIBYTE, Limits
+
+MEBIBYTE = 1 << 20
+SECONDS_PER_MEBIBYTE = 4
+# The niceness of workers lets other processes of a busy machine run before them.
+WALL_SECONDS_PER_CPU_SECOND = 6.0
+
+# Parsers of different purposes run at the same time, those of one purpose one after the other.
+Purpose = Literal["documents", "glossaries", "forms", "probes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one call.
+
+    Attributes:
+        memory_bytes: of the address space, beyond that of an idle worker.
+        cpu_seconds, wall_seconds: from the start of the call, without the time in the queue.
+        output_bytes: of all frames of the result.
+    """
+
+    memory_bytes: int
+    cpu_seconds: int
+    wall_seconds: float
+    output_bytes: int
+
+    @classmethod
+    def of_input(cls, input_bytes: int, *, memory_bytes: int, output_bytes: int, base_seconds: int) -> "Limits":
+        """Returns limits whose time grows with the input, for parsers that take linear time."""
+        cpu_seconds = base_seconds + math.ceil(SECONDS_PER_MEBIBYTE * input_bytes / MEBIBYTE)
+        return cls(memory_bytes, cpu_seconds, WALL_SECONDS_PER_CPU_SECOND * cpu_seconds, output_bytes)
+
 
 # Takes the items of the call, and yields those of the result.
 Parser = Callable[[list[frames.Item]], Iterable[frames.Item]]
@@ -49,12 +80,7 @@ def end_with_parent() -> None:
 
 
 def confine(control: int, parent: int) -> None:
-    """Takes from this process what no parser needs.
-
-    Args:
-        control: the only descriptor that stays open, besides the null device.
-        parent: id of the process that forked this one.
-    """
+    """Takes from this process what no parser needs; only `control` and the null device stay open."""
     end_with_parent()
     if os.getppid() != parent:
         os._exit(1)

@@ -83,8 +83,7 @@ class FairQueue:
     def __init__(self, pass_limit_rows: int) -> None:
         """Starts empty.
 
-        Args:
-            pass_limit_rows: maximum of rows that may pass the first sequence while it is too wide for the free rows.
+        `pass_limit_rows`: maximum of rows that may pass the first sequence while it is too wide for the free rows.
         """
         self._pass_limit_rows = pass_limit_rows
         self.rows = 0
@@ -102,7 +101,7 @@ class FairQueue:
     @property
     def oldest_seconds(self) -> float | None:
         """When the longest waiting sequence was queued; None: nothing waits."""
-        return min((entry.sequence.submitted_seconds for entry in self._entries), default=None)
+        return min((entry.sequence.group.submitted_seconds for entry in self._entries), default=None)
 
     def rows_before(self, deadline_seconds: float | None, priority: int) -> int:
         """Returns how many rows start before the first sequence of a new key that arrives now."""
@@ -113,11 +112,12 @@ class FairQueue:
 
     def push(self, sequence: DecodingSequence) -> None:
         """Queues the sequence."""
-        entered_round = self._rounds[sequence.priority].enter(sequence.fairness_key, sequence.options.rows)
-        order = _order(sequence.priority, entered_round, sequence.deadline_seconds, next(self._numbers))
+        group, rows = sequence.group, sequence.options.rows
+        entered_round = self._rounds[group.priority].enter(group.fairness_key, rows)
+        order = _order(group.priority, entered_round, group.deadline_seconds, next(self._numbers))
         insort(self._entries, _Entry(sequence, entered_round, order))
-        self.rows += sequence.options.rows
-        self._next_departure_seconds = min(self._next_departure_seconds, sequence.latest_start_seconds)
+        self.rows += rows
+        self._next_departure_seconds = min(self._next_departure_seconds, group.latest_start_seconds)
         self._some_cancelled |= sequence.cancelled
 
     def pop(self, free_rows: int, may_start: Callable[[DecodingSequence], bool]) -> DecodingSequence | None:
@@ -140,7 +140,7 @@ class FairQueue:
         if fitting is not first:
             first.passed_rows = passed_rows
         self._entries.remove(fitting)
-        rounds = self._rounds[sequence.priority]
+        rounds = self._rounds[sequence.group.priority]
         rounds.current_round = max(rounds.current_round, fitting.round + 1)
         self._leave(sequence)
         return sequence
@@ -161,7 +161,7 @@ class FairQueue:
         ]
         for sequence, _ in abandoned:
             self._leave(sequence)
-        starts = (entry.sequence.latest_start_seconds for entry in self._entries)
+        starts = (entry.sequence.group.latest_start_seconds for entry in self._entries)
         self._next_departure_seconds = min(starts, default=math.inf)
         return abandoned
 
@@ -175,7 +175,8 @@ class FairQueue:
 
     def _leave(self, sequence: DecodingSequence) -> None:
         self.rows -= sequence.options.rows
-        fairness_keys = self._rounds[sequence.priority]
-        fairness_keys.leave(sequence.fairness_key)
+        group = sequence.group
+        fairness_keys = self._rounds[group.priority]
+        fairness_keys.leave(group.fairness_key)
         if not fairness_keys:
-            del self._rounds[sequence.priority]
+            del self._rounds[group.priority]

@@ -6,17 +6,53 @@ sequence is finished exactly once. Thread-safe; independent of asyncio and of th
 
 import threading
 import time
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
 from dragoman.serve.errors import ServiceError
 from dragoman.serve.observability.metrics import Metrics
-from dragoman.serve.scheduler.admission import Running
-from dragoman.serve.scheduler.deadline_refusal import ThroughputEstimate
-from dragoman.serve.scheduler.end import end_sequence
+from dragoman.serve.scheduler.end import end_sequences
 from dragoman.serve.scheduler.queue import FairQueue
-from dragoman.serve.scheduler.request_scheduler import RequestScheduler
+from dragoman.serve.scheduler.request_scheduler import RequestScheduler, ThroughputEstimate
 from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceState
+
+
+@dataclass(slots=True)
+class Running:
+    """Counts of the running sequences over all engines.
+
+    Attributes:
+        token_budget: maximum of tokens that run together; None: no bound. A larger sequence runs alone.
+        tokens: sum of `max_tokens` over the sequences.
+    """
+
+    token_budget: int | None
+    sequences: int = 0
+    rows: int = 0
+    tokens: int = 0
+
+    def has_room(self, sequence: DecodingSequence) -> bool:
+        """Whether the token budget lets the sequence start now."""
+        if self.token_budget is None or not self.sequences:
+            return True
+        return self.tokens + max_tokens(sequence) <= self.token_budget
+
+    def add(self, sequence: DecodingSequence) -> None:
+        """Counts a starting sequence."""
+        self.sequences += 1
+        self.rows += sequence.options.rows
+        self.tokens += max_tokens(sequence)
+
+    def remove(self, sequence: DecodingSequence) -> None:
+        """Counts a finished sequence."""
+        self.sequences -= 1
+        self.rows -= sequence.options.rows
+        self.tokens -= max_tokens(sequence)
+
+
+def max_tokens(sequence: DecodingSequence) -> int:
+    """Returns rows x (source tokens + longest target), an upper bound of the tokens of the sequence."""
+    return sequence.options.rows * (len(sequence.source_ids) + sequence.options.max_target_tokens)
 
 
 class Scheduler(RequestScheduler):
@@ -61,7 +97,7 @@ class Scheduler(RequestScheduler):
         self._running = Running(running_token_budget)
         self._throughput = ThroughputEstimate(slots)
         self._stalled = False
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(self._lock)
 
     @property
     def waiting(self) -> int:
@@ -116,13 +152,11 @@ class Scheduler(RequestScheduler):
             for sequence in scheduled:
                 sequence.state = SequenceState.RUNNING
                 sequence.started_seconds = now_seconds
-                self._metrics.observe_queue(now_seconds - sequence.submitted_seconds)
             if abandoned or scheduled:
                 self._publish()
             if not scheduled and not running_rows:
                 self._stalled = True
-        for sequence, error in abandoned:
-            end_sequence(sequence, error, self._metrics, self._clock())
+        self._end(abandoned)
         return scheduled
 
     def finish(self, sequence: DecodingSequence, error: ServiceError | None = None) -> None:
@@ -139,18 +173,18 @@ class Scheduler(RequestScheduler):
             if not sequence.cancelled:
                 self._throughput.run(now_seconds - sequence.started_seconds)
             self._publish()
-        end_sequence(sequence, error, self._metrics, self._clock())
+        self._end([(sequence, error)])
 
     def wait(self) -> bool:
         """Blocks an idle engine until a sequence may start; returns False after `drain` if none is left."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._stalled if self._waiting else self._admission.draining)
+            self._changed.wait_for(lambda: not self._stalled if self._waiting else self._draining)
             return bool(self._waiting)
 
     def drain(self) -> None:
         """Refuses new sequences from now on; accepted ones continue."""
         with self._changed:
-            self._admission.draining = True
+            self._draining = True
             self._publish()
 
     def fail_all(self, error: ServiceError) -> None:
@@ -158,11 +192,14 @@ class Scheduler(RequestScheduler):
         with self._changed:
             failed = self._waiting.clear()
             self._publish()
-        for sequence in failed:
-            end_sequence(sequence, error, self._metrics, self._clock())
+        self._end([(sequence, error) for sequence in failed])
 
-    def _lock(self) -> AbstractContextManager[object]:
-        return self._changed
+    def _end(self, ended: Iterable[tuple[DecodingSequence, ServiceError | None]]) -> None:
+        now_seconds, sequences = self._clock(), []
+        for sequence, error in ended:
+            sequence.error, sequence.finished_seconds = error, now_seconds
+            sequences.append(sequence)
+        end_sequences(sequences, self._metrics)
 
     def _rows(self) -> tuple[int, int]:
         return self._running.rows, self._waiting.rows

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from dragoman.serve.errors import DeadlineExceededError, QueueFullError
-from dragoman.serve.scheduler.admission import Reservation
-from dragoman.serve.scheduler.request_scheduler import RequestScheduler
+from dragoman.serve.scheduler.request_scheduler import RequestScheduler, Reservation
 from dragoman.serve.scheduler.sequence import FairnessKey
 
 # About the duration of a few steps; finished sequences make room.
@@ -49,19 +48,34 @@ class StreamQuota:
     async def reserve(self, rows: int, stream: FairnessKey, deadline_seconds: float, priority: int) -> Reservation:
         """Waits for room and returns the reservation; the request counts as inside until the reservation ends.
 
-        Raises:
-            DeadlineExceededError: if there is no room before the deadline.
-            ServiceError: as `Scheduler.reserve`, except `QueueFullError`.
+        Raises DeadlineExceededError if there is no room before the deadline; ServiceError as `Scheduler.reserve`,
+        except `QueueFullError`.
         """
-        state = self._states.get(stream)
-        if state is None:
-            state = self._states[stream] = _StreamState()
+        state = self._state(stream)
         reservation = self._scheduler.reserve(0, deadline_seconds, priority, patient=True)
         if self._queued or not self._fits(reservation, rows, state):
             await self._wait(reservation, rows, state, deadline_seconds)
         state.inside += 1
         reservation.on_exit = state.leave
         return reservation
+
+    def reserve_now(self, rows: int, stream: FairnessKey, deadline_seconds: float, priority: int) -> Reservation:
+        """Reserves rows for several requests of a stream together, none of which counts as its first.
+
+        Raises QueueFullError if they must wait for room, or others wait; ServiceError as `reserve`.
+        """
+        if self._queued:
+            raise QueueFullError("other requests wait for room")
+        reservation = self._scheduler.reserve(0, deadline_seconds, priority, patient=True)
+        self.widen_now(reservation, rows)
+        state = self._state(stream)
+        state.inside += 1
+        reservation.on_exit = state.leave
+        return reservation
+
+    def widen_now(self, reservation: Reservation, rows: int) -> None:
+        """Changes the rows of requests that reserve together; raises QueueFullError if they must wait for room."""
+        reservation.resize(rows, self._spare_rows)
 
     async def widen(self, reservation: Reservation, rows: int, stream: FairnessKey, deadline_seconds: float) -> None:
         """Waits for more rows for a request that is inside; raises ServiceError as `reserve`."""
@@ -73,6 +87,12 @@ class StreamQuota:
             await self._wait(reservation, rows, state, deadline_seconds)
         finally:
             state.inside += 1
+
+    def _state(self, stream: FairnessKey) -> _StreamState:
+        state = self._states.get(stream)
+        if state is None:
+            state = self._states[stream] = _StreamState()
+        return state
 
     async def _wait(self, reservation: Reservation, rows: int, state: _StreamState, deadline_seconds: float) -> None:
         self._queued += 1

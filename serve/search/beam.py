@@ -12,13 +12,7 @@ from dragoman.serve.search.live import LiveHypothesis, Token
 
 
 class Candidate(NamedTuple):
-    """A one-token expansion of a hypothesis.
-
-    Attributes:
-        score: sum of the log-probabilities of all tokens.
-        origin: the expanded hypothesis.
-        token: the added token.
-    """
+    """A one-token expansion of a hypothesis; `score` is the sum of the log-probabilities of all tokens."""
 
     score: float
     origin: LiveHypothesis

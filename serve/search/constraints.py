@@ -41,6 +41,13 @@ def constrain(
         postpone_end(logits, eos_id)
 
 
+def keep(logits: NDArray[np.float32], candidates: NDArray[np.int32]) -> None:
+    """Forbids all tokens but the candidates of a shortlist."""
+    kept = logits[candidates]
+    logits[:] = -INFINITY
+    logits[candidates] = kept
+
+
 def penalize_repetition(logits: NDArray[np.float32], target_ids: Sequence[int], penalty: float) -> None:
     """Makes tokens that the hypothesis already contains less likely, or more likely with a penalty below 1.
 

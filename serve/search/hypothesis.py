@@ -1,8 +1,8 @@
 """A finished translation, and the score that hypotheses are ranked by: score / length^alpha + beta * coverage."""
 
 import math
-from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +48,7 @@ def coverage(attention_sums: NDArray[np.float32]) -> float:
     Wu et al. 2016, arXiv:1609.08144, equation 14. The result is 0 at full coverage, else negative. Inner sums have the
     lower bound `MIN_COVERAGE`. The outer sum runs in order.
 
-    Args:
-        attention_sums: sum_j a_ij over all target tokens, including the step that chose the end token; float32 [S].
+    `attention_sums`: sum_j a_ij over all target tokens, including the step that chose the end token; float32 [S].
     """
     covered = 0.0
     for attention in attention_sums.tolist():
@@ -64,8 +63,7 @@ class FinishReason(StrEnum):
     LENGTH = "length"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Hypothesis:
+class Hypothesis(NamedTuple):
     """A finished translation of T tokens for a source of S.
 
     Attributes:
@@ -85,8 +83,7 @@ class Hypothesis:
 
     def without_start(self, tokens: int) -> "Hypothesis":
         """Returns the hypothesis without its first tokens, which have score 0."""
-        return replace(
-            self,
+        return self._replace(
             target_ids=self.target_ids[tokens:],
             token_scores=self.token_scores[tokens:],
             alignments=None if self.alignments is None else self.alignments[tokens:],

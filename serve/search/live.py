@@ -22,15 +22,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LiveHypothesis:
-    """The beginning of a translation.
-
-    Attributes:
-        row: index of its state in the model.
-        number: of the sample; random numbers follow from it.
-        tokens: so far.
-        score: sum of their log-probabilities.
-        attention: of each token, if the options keep it.
-    """
+    """The beginning of a translation in a row of the model; random numbers follow from the number of the sample."""
 
     row: int
     number: int = 0

@@ -50,7 +50,10 @@ class OptionTable(BaseModel):
         0.0, ge=0, le=100, description="Sampling temperature: softmax(logits / temperature). 0: no sampling."
     )
     beam_size: Annotated[int, Option(1, "int32_t")] = Field(
-        1, ge=1, le=1000, description="Beam size K; each hypothesis takes a slot. 1: greedy search or sampling."
+        1,
+        ge=1,
+        le=1000,
+        description="Beam size K; each hypothesis takes a slot. 1: greedy. A model may set the default.",
     )
     patience: Annotated[FiniteFloat, Option(2, "double")] = Field(
         1.0, gt=0, le=10, description="Stop at round(patience * K) finished hypotheses, at least 1. Requires K > 1."
@@ -106,6 +109,9 @@ class OptionTable(BaseModel):
     )
     alignments: Annotated[AlignmentUnit | None, Option(20, "uint32_t")] = Field(
         None, description="Return alignments of `words` or `tokens`. Requires a server with alignments."
+    )
+    shortlist: Annotated[bool | None, Option(21)] = Field(
+        None, description="Choose from the likely tokens of each source alone; unset: as the server sets it."
     )
 
 

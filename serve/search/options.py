@@ -33,6 +33,9 @@ class SearchOptions(NamedTuple):
             the lengths here.
         forced_end: forces the end token after the prefix: only the scores of a given translation are computed.
         alignments: whether to keep the attention of each target token.
+        shortlist: whether the translation uses tokens of the model's shortlist alone: others get the logit -inf before
+            the softmax. Probabilities are those among the candidates.
+        candidate_ids: further tokens that it may use.
     """
 
     max_target_tokens: int
@@ -54,6 +57,8 @@ class SearchOptions(NamedTuple):
     start_tokens: int = 0
     forced_end: bool = False
     alignments: bool = False
+    shortlist: bool = False
+    candidate_ids: tuple[int, ...] = ()
 
     @property
     def sampled(self) -> bool:
@@ -75,7 +80,7 @@ class SearchOptions(NamedTuple):
     @property
     def rows(self) -> int:
         """Rows of the sequence in a step."""
-        return self.hypotheses if self.sampled else self.beam_size
+        return self.hypotheses if self.temperature > 0 else self.beam_size
 
     @property
     def examined(self) -> int:

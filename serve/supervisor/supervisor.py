@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -24,10 +24,8 @@ from dragoman.serve.registry.loader import LoadModels
 from dragoman.serve.registry.reloader import ReloadReport
 from dragoman.serve.sandbox.host import ParserHost
 from dragoman.serve.settings import ServeSettings
-from dragoman.serve.supervisor.cpus import share_of
 from dragoman.serve.supervisor.joined_metrics import JoinedMetrics
-from dragoman.serve.supervisor.reports import join_reports
-from dragoman.serve.supervisor.worker_process import WorkerProcess, fork_worker
+from dragoman.serve.supervisor.worker_process import WorkerProcess, fork_worker, share_of
 from dragoman.serve.worker import WorkerSlot, WorkerState
 
 # Pause before a worker that ended is replaced: the first, doubled with each further end, and the longest.
@@ -50,14 +48,7 @@ class StartError(Exception):
 
 
 def supervise(settings: ServeSettings, load: LoadModels | None = None) -> None:
-    """Serves with several processes until a signal.
-
-    Args:
-        load: as of `dragoman.serve.app.serve`.
-
-    Raises:
-        SystemExit: with one line, if the service cannot start.
-    """
+    """Serves with several processes until a signal; raises SystemExit if the service cannot start."""
     configure_logs_and_traces(settings.model_copy(update={"trace_endpoint": None}))
     raise_most_open_files()
     open_standard_descriptors()
@@ -161,7 +152,6 @@ class Supervisor:
             worker.send(signal.SIGKILL)
 
     async def _answer(self, worker: WorkerProcess, name: str, value: Any) -> Any:
-        """Answers a question of a worker."""
         match name:
             case "state":
                 self._note_state(worker, WorkerState(**value))
@@ -316,3 +306,26 @@ class Supervisor:
         for worker in self._workers:
             log.error("worker_killed", worker=worker.number)
             worker.send(signal.SIGKILL)
+
+
+NO_PROCESS = "no process serves; reload when the service is ready"
+
+
+def join_reports(reports: Mapping[int, ReloadReport]) -> ReloadReport:
+    """Returns the report of the first process with the failures of all; `reports`: by the number of the process."""
+    if not reports:
+        return ReloadReport(problem=NO_PROCESS)
+    first = next(iter(reports.values()))
+    failed: dict[str, str] = {}
+    for number, report in reports.items():
+        for name, problem in report.failed.items():
+            failed.setdefault(name, problem if report is first else f"process {number}: {problem}")
+    problems = (report.problem for report in reports.values() if report.problem is not None)
+    return ReloadReport(
+        loaded=[item for item in first.loaded if item not in failed],
+        replaced=[item for item in first.replaced if item not in failed],
+        removed=[item for item in first.removed if item not in failed],
+        unchanged=[item for item in first.unchanged if item not in failed],
+        failed=failed,
+        problem=next(problems, None),
+    )

@@ -5,16 +5,39 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import structlog
 
 from dragoman.serve.host.process_link import ProcessLink
-from dragoman.serve.host.system import use_cpus
+from dragoman.serve.host.system import available_cpus, use_cpus
 from dragoman.serve.observability.log_writer import LOG_WRITER
 from dragoman.serve.worker import WorkerSlot, WorkerState
+
+
+def divide(cpus: Sequence[int], count: int) -> list[frozenset[int]]:
+    """Returns CPUs for each of `count` processes: neighbors, none twice if there are enough."""
+    if count > len(cpus):
+        return [frozenset((cpus[number % len(cpus)],)) for number in range(count)]
+    bounds = [number * len(cpus) // count for number in range(count + 1)]
+    return [frozenset(cpus[first:end]) for first, end in pairwise(bounds)]
+
+
+def share_of(number: int, count: int) -> tuple[frozenset[int], int]:
+    """Returns the CPUs of a process, and how many of them it may use at once.
+
+    With a quota below the number of CPUs, every process may run on all of them: other containers may have the same.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    allowed = available_cpus()
+    if allowed < len(cpus):
+        return frozenset(cpus), max(1, len(divide(range(allowed), count)[number]))
+    share = divide(cpus, count)[number]
+    return share, len(share)
+
 
 # Signals with handlers in the supervisor.
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)

@@ -6,13 +6,13 @@ loop's thread.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.sequence import SequenceSpec
 from dragoman.serve.search.hypothesis import Hypothesis
-from dragoman.serve.translation.request import ModelRequest
+from dragoman.serve.translation.job import Job
 from dragoman.serve.translation.response import Translation
 
 # Sizes in 64-bit CPython, rounded up: a number in a tuple, an array, a hypothesis, and an entry with its options, key
@@ -44,27 +44,30 @@ class ResultCache:
         self._used_bytes = 0
         self._metrics = metrics
 
-    def get(self, spec: SequenceSpec) -> Hypotheses | None:
-        """Returns the hypotheses of a sequence, best first; None: not stored."""
-        found: Hypotheses | None = self._find(spec)
-        self._metrics.observe_cache(hit=found is not None)
+    def find(self, specs: Sequence[SequenceSpec]) -> list[Hypotheses | None]:
+        """Returns the hypotheses of each sequence, best first; None: not stored."""
+        found: list[Hypotheses | None] = [self._find(spec) for spec in specs]
+        hits = len(found) - found.count(None)
+        for hit, lookups in ((True, hits), (False, len(found) - hits)):
+            if lookups:
+                self._metrics.observe_cache(hit=hit, lookups=lookups)
         return found
 
     def put(self, spec: SequenceSpec, hypotheses: Hypotheses) -> None:
         """Stores the hypotheses of a sequence, unless they exceed the capacity."""
         self._store(spec, _Entry(hypotheses, entry_bytes(spec, hypotheses)))
 
-    def get_translations(self, request: ModelRequest) -> Translations | None:
+    def get_translations(self, job: Job) -> Translations | None:
         """Returns the translations of a whole request; None: not stored. Each sentence counts as found."""
-        found: Translations | None = self._find(_key(request)) if is_simple(request) else None
+        found: Translations | None = self._find(_key(job)) if _is_kept(job) else None
         if found is not None:
             self._metrics.observe_cache(hit=True, lookups=sum(result.sentences for result in found))
         return found
 
-    def put_translations(self, request: ModelRequest, translations: Translations) -> None:
+    def put_translations(self, job: Job, translations: Translations) -> None:
         """Stores the translations of a simple request, and nothing of another one."""
-        if is_simple(request):
-            self._store(_key(request), _Entry(translations, translations_bytes(request, translations)))
+        if _is_kept(job):
+            self._store(_key(job), _Entry(translations, translations_bytes(job, translations)))
 
     def _find(self, key: Hashable) -> Any:
         entry = self._entries.get(key)
@@ -86,31 +89,23 @@ class ResultCache:
         self._metrics.set_cache(bytes_used=self._used_bytes, evicted=evicted)
 
 
-def is_simple(request: ModelRequest) -> bool:
-    """Returns whether texts and plan determine the translations, which have no values per token or alternative."""
-    plan = request.plan
-    return (
-        request.reading is None
-        and not request.has_terms
-        and plan.repeatable
-        and plan.alignments is None
-        and not plan.token_scores
-        and plan.options.hypotheses == 1
-    )
+def _is_kept(job: Job) -> bool:
+    return job.simple and job.fields.repeatable
 
 
-def _key(request: ModelRequest) -> Hashable:
-    return request.texts, request.direction, request.plan, request.split_sentences
+def _key(job: Job) -> Hashable:
+    lengths = job.fields.max_target_ratio, job.fields.min_target_ratio
+    return tuple(job.texts), tuple(job.target_prefixes), job.direction, job.options, lengths, job.split_sentences
 
 
 def entry_bytes(spec: SequenceSpec, hypotheses: Hypotheses) -> int:
     """Estimates an upper bound of the memory of an entry.
 
-    The sum of ENTRY_BYTES, NUMBER_BYTES per token of source, prefix and suppressed tokens, and per hypothesis
+    The sum of ENTRY_BYTES, NUMBER_BYTES per token of source, prefix, suppressed and required ones, and per hypothesis
     HYPOTHESIS_BYTES, NUMBER_BYTES per token and score, and the bytes of its alignments.
     """
     source_ids, options = spec
-    numbers = len(source_ids) + len(options.target_prefix) + len(options.suppressed_ids)
+    numbers = len(source_ids) + len(options.target_prefix) + len(options.suppressed_ids) + len(options.candidate_ids)
     numbers += sum(len(hypothesis.target_ids) + len(hypothesis.token_scores) for hypothesis in hypotheses)
     arrays = [hypothesis.alignments for hypothesis in hypotheses if hypothesis.alignments is not None]
     return (
@@ -121,13 +116,13 @@ def entry_bytes(spec: SequenceSpec, hypotheses: Hypotheses) -> int:
     )
 
 
-def translations_bytes(request: ModelRequest, translations: Translations) -> int:
+def translations_bytes(job: Job, translations: Translations) -> int:
     """Estimates an upper bound of the memory of the translations of a simple request.
 
     The sum of ENTRY_BYTES per request and per text, CHARACTER_BYTES per character of texts, prefixes and translations,
     and NUMBER_BYTES per suppressed token.
     """
-    characters = sum(len(text.text) + len(text.target_prefix) for text in request.texts)
+    characters = sum(map(len, (*job.texts, *job.target_prefixes)))
     characters += sum(len(translation.text) for translation in translations)
-    numbers = len(request.plan.options.suppressed_ids)
+    numbers = len(job.options.suppressed_ids)
     return ENTRY_BYTES * (1 + len(translations)) + CHARACTER_BYTES * characters + NUMBER_BYTES * numbers

@@ -8,7 +8,7 @@ from functools import partial
 
 from dragoman.serve.languages import detector
 from dragoman.serve.languages.detector import MAX_CHARACTERS, detect_language
-from dragoman.serve.translation.large_work import SMALL_TEXT_BYTES, run_part
+from dragoman.serve.translation.large_work import SMALL_TEXT_BYTES, spread
 
 _TAG = re.compile("<[^<>]*>")
 # Characters of markup that are searched for text.
@@ -53,15 +53,12 @@ async def detect_languages(
         deadline_seconds: on the clock of `time.monotonic`.
         markup: the texts have tags, which are not read.
 
-    Raises:
-        DeadlineExceededError: if a part does not end before the deadline.
+    Raises DeadlineExceededError if a part does not end before the deadline.
     """
     if not detector.is_loaded():
         await asyncio.to_thread(detector.load)
     detect = partial(_detect, frozenset(candidates), markup=markup)
-    if sum(map(len, texts)) <= SMALL_TEXT_BYTES:
-        return list(map(detect, texts))
-    return [await run_part(deadline_seconds, detect, text) for text in texts]
+    return await spread(partial(map, detect), texts, deadline_seconds, large=sum(map(len, texts)) > SMALL_TEXT_BYTES)
 
 
 def best_guess(detection: Detection, candidates: Sequence[str]) -> DetectedLanguage:

@@ -6,7 +6,9 @@ model.
 """
 
 import json
+import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
@@ -17,10 +19,25 @@ from dragoman.serve.search.option_table import OptionTable
 from dragoman.serve.search.options import MAX_SUPPRESSED_IDS
 from dragoman.serve.search.patience import enough_hypotheses
 
+# Unicode categories Cc, Cf, Zl, Zp and Zs, and two characters that SentencePiece reads as nothing: its own word start
+# (U+2581) and the replacement character.
+BLANK_CHARACTERS = (
+    "\0- \x7f-\xa0\xad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2\u1680\u180e\u2000-\u200f\u2028-\u202f"
+    "\u205f-\u2064\u2066-\u206f\u2581\u3000\ufeff\ufff9-\ufffb\ufffd\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f"
+)
+
+# Returns None for a blank text.
+find_visible = re.compile(f"[^{BLANK_CHARACTERS}]").search
 MAX_SHOWN_CHARACTERS = 64
 # A character has at most two escapes of six characters; a number may have any number of digits.
 _MAX_SPELLED_CHARACTERS = 12 * MAX_SHOWN_CHARACTERS
-_UNKNOWN = "unknown_field"
+_UNKNOWN, _UNKNOWN_PROBLEM = "unknown_field", "unknown field"
+
+
+def is_blank(text: str) -> bool:
+    """Returns whether a text has only white space, control characters and zero-width characters."""
+    return find_visible(text) is None
 
 
 class Fields(BaseModel):
@@ -31,20 +48,29 @@ class Fields(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_names(cls, content: object) -> object:
-        # For a large body, pydantic would spend a second on collecting one error per unknown name.
-        known = cls.model_fields.keys()
-        for name in () if not isinstance(content, dict) or content.keys() <= known else content:
-            if name not in known:
-                printable = name[:MAX_SHOWN_CHARACTERS].encode("unicode_escape").decode()
-                raise PydanticCustomError(_UNKNOWN, "unknown field", {"name": printable})
+        if isinstance(content, dict):
+            try:
+                refuse_unknown_names(content, cls.model_fields.keys())
+            except InvalidRequestError as error:
+                raise PydanticCustomError(_UNKNOWN, _UNKNOWN_PROBLEM, {"name": error.field}) from error
         return content
+
+
+def refuse_unknown_names(content: Mapping[str, object], known: AbstractSet[str]) -> None:
+    """Raises InvalidRequestError with the first unknown name.
+
+    For a large body, pydantic would spend a second on collecting one error per unknown name.
+    """
+    if not content.keys() <= known:
+        name = next(name for name in content if name not in known)
+        printable = name[:MAX_SHOWN_CHARACTERS].encode("unicode_escape").decode()
+        raise InvalidRequestError(printable, _UNKNOWN_PROBLEM)
 
 
 def refusal(error: ValidationError, *parents: str) -> InvalidRequestError:
     """Returns the client's error for the first invalid field.
 
-    Args:
-        parents: fields that contain the record, outermost first.
+    `parents`: fields that contain the record, outermost first.
     """
     first = error.errors(include_url=False)[0]
     return InvalidRequestError(_path(first, parents), _problem(first))
@@ -106,6 +132,11 @@ class SearchFields(Fields, OptionTable):
     def sampled(self) -> bool:
         """Whether tokens are sampled."""
         return self.temperature > 0
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the same text gets the same translation again; False if the server chooses the seed."""
+        return self.seed is not None or not self.sampled
 
     @property
     def rows(self) -> int:

@@ -1,30 +1,29 @@
 """Divides the work for large requests, so that others do not wait for it.
 
-Small input is prepared in the event loop, large input in parts in a thread. One thread serves the large requests of the
+Small work is done in the event loop, large work in parts in a thread. One thread serves the large requests of the
 process, one part at a time, in the order of arrival. So large requests alternate, and small requests wait for none of
-them. Over time, the thread works an eighth of the time: large requests occupy at most an eighth of a core. Segmentation
-and tokenization release the interpreter's lock.
+them. Over time, the thread works an eighth of the time: large requests occupy at most an eighth of a core. Tokenization
+of lists does not count: SentencePiece runs it in a thread of its own. It and segmentation release the interpreter's
+lock.
 """
 
 import asyncio
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
 from dragoman.serve.errors import DeadlineExceededError
-from dragoman.serve.translation.markup import SMALL_MARKUP_BYTES
-from dragoman.serve.translation.request import ModelRequest, TextRequest
 
 # Takes less than about a millisecond in the event loop; more is worth the switch to the thread.
 SMALL_TEXT_BYTES = 4096
-# Characters of a part with several texts.
+# Characters of a part with several items in the thread, and in the event loop.
 PART_CHARACTERS = 10_000
+STRETCH_CHARACTERS = SMALL_TEXT_BYTES
 # NFKC makes the 3 bytes of U+FDFA into 33.
 MAX_EXPANSION = 11
-MAX_CHARACTER_BYTES = 4 * MAX_EXPANSION
 # Longest work in the event loop without a pause, up to one step.
 STRETCH_SECONDS = 0.001
 # Time from one part to the next, per time of the part.
@@ -34,10 +33,18 @@ CREDIT_SECONDS = 0.2
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class LargeWorkThread:
-    """A thread that rests after each part."""
+    """A thread that rests after each part.
+
+    Attributes:
+        periods: `PERIODS`; 1 in a process that has no other clients.
+    """
+
+    periods = PERIODS
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, "large-work")
@@ -47,8 +54,7 @@ class LargeWorkThread:
     async def run(self, deadline_seconds: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Returns the result of a function, called as one part. Canceling the call drops a part that has not started.
 
-        Raises:
-            DeadlineExceededError: if the part does not end before the deadline on the clock of `time.monotonic`.
+        Raises DeadlineExceededError if the part does not end before the deadline on the clock of `time.monotonic`.
         """
         part = partial(self._work, partial(function, *args, **kwargs))
         try:
@@ -65,37 +71,12 @@ class LargeWorkThread:
         finally:
             # The time in which other processes and threads had the CPU does not count.
             taken_seconds = time.thread_time() - used_seconds
-            self._rested_seconds = max(self._rested_seconds, started_seconds) + PERIODS * taken_seconds
+            self._rested_seconds = max(self._rested_seconds, started_seconds) + self.periods * taken_seconds
 
 
-_THREAD = LargeWorkThread()
+LARGE_WORK = LargeWorkThread()
 # Runs one part in the thread of the process.
-run_part = _THREAD.run
-
-
-async def map_texts(
-    function: Callable[[TextRequest], T],
-    texts: Sequence[TextRequest],
-    deadline_seconds: float,
-    small_bytes: int = SMALL_TEXT_BYTES,
-) -> list[T]:
-    """Returns the results of a function for the texts, in their order; the first error ends the calls.
-
-    Args:
-        function: thread-safe, except that it never runs twice at once for one request.
-        texts: of one request.
-        deadline_seconds: on the clock of `time.monotonic`.
-        small_bytes: texts that take less than about a millisecond together.
-
-    Raises:
-        DeadlineExceededError: if a part does not end before the deadline.
-    """
-    if _are_small(texts, small_bytes):
-        return list(map(function, texts))
-    results: list[T] = []
-    for part in _split_parts(texts):
-        results += await run_part(deadline_seconds, list, map(function, part))
-    return results
+run_part = LARGE_WORK.run
 
 
 class Pace:
@@ -111,22 +92,64 @@ class Pace:
             self._resumed_seconds = time.monotonic()
 
 
-class Steps:
-    """Runs the steps that follow a search, one per sentence: short ones in the event loop, others in the thread."""
+async def spread(
+    work: Callable[[Sequence[Item]], Iterable[Result]],
+    items: Sequence[Item],
+    deadline_seconds: float,
+    *,
+    large: bool,
+    characters: Callable[[Item], int] | None = None,
+) -> list[Result]:
+    """Returns what `work` makes of some items after another, in their order; the first error ends it.
 
-    def __init__(self, request: ModelRequest) -> None:
-        """Creates them for a request with sentences as texts: they take long if many have terms or placeholders."""
-        characters = sum(len(text.text) for text in request.texts)
-        self._short = not request.protects or characters <= SMALL_MARKUP_BYTES
-        self._deadline_seconds = request.deadline_seconds
-        self._pace = Pace()
+    Small work runs in the event loop, which handles other requests in between, large work in the thread.
 
-    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Returns the result of a function; raises DeadlineExceededError if it does not end before the deadline."""
-        if not self._short:
-            return await run_part(self._deadline_seconds, function, *args, **kwargs)
-        await self._pace.keep()
-        return function(*args, **kwargs)
+    Args:
+        work: thread-safe, except that it never runs twice at once for one request.
+        deadline_seconds: on the clock of `time.monotonic`.
+        characters: returns the size of an item, by which items share a part; None: each item is a part.
+
+    Raises DeadlineExceededError if a part in the thread does not end before the deadline.
+    """
+    if not large and len(items) == 1:  # most requests
+        return list(work(items))
+    results, pace = list[Result](), Pace()
+    for part in split_parts(items, PART_CHARACTERS if large else STRETCH_CHARACTERS, characters):
+        if large:
+            results += await run_part(deadline_seconds, _list, work, part)
+        else:
+            results += work(part)
+            await pace.keep()
+    return results
+
+
+def _list(work: Callable[[Sequence[Item]], Iterable[Result]], part: Sequence[Item]) -> list[Result]:
+    return list(work(part))
+
+
+def split_parts(
+    items: Sequence[Item], max_characters: int, characters: Callable[[Item], int] | None
+) -> Iterator[Sequence[Item]]:
+    """Yields the items in groups of at most `max_characters`, or of a single item; without `characters` one by one."""
+    if characters is None:
+        yield from ([item] for item in items)
+        return
+    start = total = 0
+    for end, item in enumerate(items):
+        size = characters(item)
+        if end > start and total + size > max_characters:
+            yield items[start:end]
+            start, total = end, 0
+        total += size
+    if items:
+        yield items[start:]
+
+
+def work_bytes(texts: Collection[str]) -> int:
+    """Returns the sum of `normalized_bytes` of the texts; of many characters their number, a sum that is quicker."""
+    characters = sum(map(len, texts))
+    known = characters > SMALL_TEXT_BYTES or all(map(str.isascii, texts))
+    return characters if known else sum(map(normalized_bytes, texts))
 
 
 def normalized_bytes(text: str) -> int:
@@ -135,30 +158,3 @@ def normalized_bytes(text: str) -> int:
         return len(text)
     size = len(text.encode())
     return size if unicodedata.is_normalized("NFKC", text) else MAX_EXPANSION * size
-
-
-def _are_small(texts: Sequence[TextRequest], small_bytes: int) -> bool:
-    characters = sum(map(_characters, texts))
-    if characters * MAX_CHARACTER_BYTES <= small_bytes:
-        return True
-    # The first sum keeps the second one short.
-    return characters <= small_bytes and (
-        sum(normalized_bytes(text.text) + normalized_bytes(text.target_prefix) for text in texts) <= small_bytes
-    )
-
-
-def _split_parts(texts: Sequence[TextRequest]) -> Iterator[list[TextRequest]]:
-    """Yields the texts in groups of at most `PART_CHARACTERS`, or of a single text."""
-    part: list[TextRequest] = []
-    characters = 0
-    for text in texts:
-        characters += _characters(text)
-        if part and characters > PART_CHARACTERS:
-            yield part
-            part, characters = [], _characters(text)
-        part.append(text)
-    yield part
-
-
-def _characters(text: TextRequest) -> int:
-    return len(text.text) + len(text.target_prefix)

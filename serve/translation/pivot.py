@@ -15,9 +15,8 @@ from dragoman.serve.protect.alignment import Alignment, compose
 from dragoman.serve.search.hypothesis import FinishReason
 from dragoman.serve.search.option_table import ROWS
 from dragoman.serve.translation.fields import SearchFields
-from dragoman.serve.translation.request import TranslateRequest
+from dragoman.serve.translation.request import SEED_BITS, TranslateRequest
 from dragoman.serve.translation.response import Alternative, Pivot, Translation, TranslationResponse
-from dragoman.serve.translation.search_plan import SEED_BITS
 
 LAST_OPTIONS = tuple(name for name, option in ROWS.items() if option.last_hop)
 
@@ -53,7 +52,7 @@ def join(first: TranslationResponse, last: TranslationResponse, pivot: Pivot) ->
     has finish reason `length`, and low confidence, if either hop had.
     """
     translations = map(_join_texts, first.translations, last.translations)
-    timings = _add(first.timings, last.timings)
+    timings = Timings.total([first.timings, last.timings])
     return replace(last, translations=tuple(translations), timings=timings, pivot=pivot)
 
 
@@ -93,12 +92,3 @@ def _either(first: bool | None, last: bool | None) -> bool | None:
 
 def _compose(first: Translation, last: Alternative) -> tuple[Alignment, ...] | None:
     return None if first.alignments is None or last.alignments is None else compose(first.alignments, last.alignments)
-
-
-def _add(first: Timings, last: Timings) -> Timings:
-    return Timings(
-        tokenize_seconds=first.tokenize_seconds + last.tokenize_seconds,
-        queue_seconds=first.queue_seconds + last.queue_seconds,
-        inference_seconds=first.inference_seconds + last.inference_seconds,
-        total_seconds=first.total_seconds + last.total_seconds,
-    )

@@ -1,12 +1,14 @@
-"""Requests: of clients, and of the served model.
+"""Requests of clients, and the limits by which they become jobs of a model.
 
 Interfaces fill a `TranslateRequest` or `ScoreRequest` with fields validated by `dragoman.serve.translation.fields`.
-`RequestLimits` checks what depends on the model and returns a `ModelRequest`. Later code checks only limits in tokens
-(`SearchPlan.options_for`). All values are frozen and independent of the protocol.
+`RequestLimits` checks what depends on the model and returns a `Job`, with the search of `SearchLimits`. Later code
+checks only limits in tokens (`Job.options_for`). Requests are frozen and independent of the protocol.
 """
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from dragoman.serve.bundle.manifest import BundleDirection
@@ -14,15 +16,24 @@ from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.protect.placeholders.patterns import Finder
 from dragoman.serve.protect.placeholders.render import Rendering
 from dragoman.serve.protect.terms.entry import Entry
-from dragoman.serve.protect.terms.sentence_terms import SentenceTerms, TextTerms
+from dragoman.serve.protect.terms.sentence_terms import TextTerms
 from dragoman.serve.scheduler.sequence import FairnessKey
-from dragoman.serve.translation.blank import is_blank
-from dragoman.serve.translation.fields import DEFAULT_SEARCH, SearchFields, shown
-from dragoman.serve.translation.markup import PLAIN, TAG_FIELDS, Reading, SentenceMarkup, read_markup, read_placeholders
-from dragoman.serve.translation.search_plan import ALIGNED, SearchLimits, SearchPlan, invalid_option
+from dragoman.serve.search.option_table import ROWS
+from dragoman.serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
+from dragoman.serve.translation.fields import DEFAULT_SEARCH, OPTIONS, SearchFields, find_visible, shown
+from dragoman.serve.translation.job import Job
+from dragoman.serve.translation.markup import PLAIN, TAG_FIELDS, Reading, read_markup, read_placeholders
+from dragoman.serve.translation.segments import TargetVocabulary
 
 # The source language of a request whose texts each have their own, to be detected.
 AUTO = "auto"
+# What a server without alignments expects.
+ALIGNED = "{}: serve a bundle of `dragoman export --align LAYER:HEAD`, without --no-alignments"
+# Options that the search takes as clients set them.
+_UNCHANGED = tuple(ROWS.keys() & set(SearchOptions._fields) - {"max_target_tokens", "seed", "alignments", "shortlist"})
+# Short enough to copy by hand, and exact as a double.
+SEED_BITS = 32
+_SCORING = SearchFields(token_scores=True)
 
 
 class TranslateRequest(NamedTuple):
@@ -84,89 +95,6 @@ class ScoreRequest:
     deadline_seconds: float | None = None
 
 
-class TextRequest(NamedTuple):
-    """One text of a request.
-
-    Attributes:
-        target_prefix: forced start of the translation; for scoring, the whole translation.
-        text_field, prefix_field: the client's names of both.
-        markup: of a sentence in a text with markup; None: plain text.
-        glossary: the terms of its text; None: none.
-        terms: of the sentence; None: none.
-    """
-
-    text: str
-    target_prefix: str
-    text_field: str
-    prefix_field: str
-    markup: SentenceMarkup | None = None
-    glossary: TextTerms | None = None
-    terms: SentenceTerms | None = None
-
-    @property
-    def attended(self) -> bool:
-        """Whether its tags, placeholders or terms need the attention of its translation."""
-        return self.terms is not None or (self.markup is not None and self.markup.has_tags)
-
-    def with_terms(self) -> "TextRequest":
-        """Returns the sentence with the terms that it has."""
-        if self.glossary is None:
-            return self
-        marked = None if self.markup is None else self.markup.sentence
-        return self._replace(terms=self.glossary.of_sentence(self.text, marked))
-
-
-class ModelRequest(NamedTuple):
-    """A valid request to one model.
-
-    Attributes:
-        texts: at least one.
-        direction: with the tokens before every source.
-        deadline_seconds: on the clock of `time.monotonic`.
-        reading: of markup, placeholders and formatting; None: plain text.
-        split_sentences, priority, fairness_key: as of a `TranslateRequest`.
-    """
-
-    texts: tuple[TextRequest, ...]
-    direction: BundleDirection
-    plan: SearchPlan
-    deadline_seconds: float
-    reading: Reading | None = None
-    split_sentences: bool = False
-    priority: int = 0
-    fairness_key: FairnessKey | None = None
-
-    @property
-    def has_terms(self) -> bool:
-        """Whether terms apply."""
-        return bool(self.texts) and self.texts[0].glossary is not None  # they apply to all texts or to none
-
-    @property
-    def protects(self) -> bool:
-        """Whether a translation must have some parts of its text, so that it may be decoded again."""
-        return self.has_terms or (self.reading is not None and bool(self.reading.placeholders))
-
-    @property
-    def rows(self) -> int:
-        """Rows of all texts."""
-        return len(self.texts) * self.plan.options.rows
-
-    def check_rows(self, what: str, max_rows: int) -> None:
-        """Checks that all texts can run and wait together.
-
-        Args:
-            what: names the texts in the message, such as "3 sentences".
-            max_rows: rows that can run and wait together.
-
-        Raises:
-            InvalidRequestError: if there are more rows.
-        """
-        if self.rows > max_rows:
-            rows = self.plan.options.rows
-            problem = f"{what} of {rows} hypotheses each, expected at most {max_rows} hypotheses in total"
-            raise InvalidRequestError("text", problem)
-
-
 def _is_plain(request: TranslateRequest) -> bool:
     """Returns whether a request asks for nothing but words, as most do."""
     return request.format == PLAIN and not (
@@ -178,18 +106,162 @@ def _is_plain(request: TranslateRequest) -> bool:
     )
 
 
+@dataclass(frozen=True)
+class SearchLimits:
+    """The limits of the model and its slots for every search.
+
+    Attributes:
+        max_target_tokens: longest translation, the end token excluded.
+        max_rows: slots of one engine; all rows of a text run in one engine.
+        beam_size: of requests that choose neither a beam nor sampling; at most `max_rows`.
+        aligned: the model returns attention weights.
+        vocabulary: of the target side.
+        shortlist: whether searches that do not choose use the model's shortlist; None: it has none.
+    """
+
+    max_target_tokens: int
+    max_rows: int
+    beam_size: int
+    aligned: bool
+    vocabulary: TargetVocabulary
+    shortlist: bool | None = None
+
+    def options(self, fields: SearchFields) -> tuple[SearchFields, SearchOptions]:
+        """Returns valid fields with the defaults of the model, and their options.
+
+        Sampling without a seed gets a random one.
+
+        Raises:
+            InvalidRequestError: naming the first field that exceeds a limit.
+        """
+        return self._default if fields is DEFAULT_SEARCH else self._completed(fields)
+
+    @cached_property
+    def _default(self) -> tuple[SearchFields, SearchOptions]:
+        return self._completed(DEFAULT_SEARCH)
+
+    def _completed(self, fields: SearchFields) -> tuple[SearchFields, SearchOptions]:
+        if self.beam_size > 1 and not (fields.sampled or "beam_size" in fields.model_fields_set):
+            fields = fields.model_copy(update={"beam_size": self.beam_size})
+        return fields, self._options(fields)
+
+    def _options(self, fields: SearchFields) -> SearchOptions:
+        longest = self.max_target_tokens if fields.max_target_tokens is None else fields.max_target_tokens
+        if longest > self.max_target_tokens:
+            raise invalid_option("max_target_tokens", longest, f"1 to {self.max_target_tokens}: the model's limit")
+        if fields.min_target_tokens > longest:
+            raise invalid_option("min_target_tokens", fields.min_target_tokens, f"at most {longest}: the model's limit")
+        if fields.rows > self.max_rows:
+            name = "hypotheses" if fields.sampled else "beam_size"
+            raise invalid_option(
+                name, fields.rows, f"at most {self.max_rows}: a text must fit into the slots of one engine"
+            )
+        self._check_attention(fields)
+        if fields.shortlist and self.shortlist is None:
+            raise invalid_option("shortlist", fields.shortlist, "false: the model has no shortlist")
+        seed = fields.seed if fields.repeatable else secrets.randbits(SEED_BITS)
+        return SearchOptions(
+            **{name: getattr(fields, name) for name in _UNCHANGED},
+            max_target_tokens=longest,
+            seed=seed or 0,
+            suppressed_ids=self._suppressed_ids(fields),
+            alignments=fields.alignments is not None,
+            shortlist=bool(self.shortlist if fields.shortlist is None else fields.shortlist),
+        )
+
+    def _check_attention(self, fields: SearchFields) -> None:
+        if fields.coverage_penalty > 0 and not self.aligned:
+            raise invalid_option("coverage_penalty", fields.coverage_penalty, ALIGNED.format(0))
+        if fields.alignments and not self.aligned:
+            raise invalid_option("alignments", fields.alignments, ALIGNED.format("none"))
+
+    def _suppressed_ids(self, fields: SearchFields) -> tuple[int, ...]:
+        ids: dict[int, None] = {}
+        for index, piece in enumerate(fields.suppressed_tokens):
+            token_id = self.vocabulary.ids.get(piece)
+            if token_id is None:
+                raise invalid_option(f"suppressed_tokens[{index}]", piece, "a piece of the target vocabulary")
+            if token_id == self.vocabulary.eos_id:
+                raise invalid_option(f"suppressed_tokens[{index}]", piece, "any piece but the end token")
+            ids[token_id] = None
+        if fields.suppress_unknown:
+            ids[self.vocabulary.unk_id] = None
+        if len(ids) > MAX_SUPPRESSED_IDS:
+            expected = f"false with {MAX_SUPPRESSED_IDS} suppressed tokens, the maximum"
+            raise invalid_option("suppress_unknown", fields.suppress_unknown, expected)
+        return tuple(ids)
+
+
+def invalid_option(name: str, value: object, expected: str) -> InvalidRequestError:
+    """Returns the error of a search option."""
+    return InvalidRequestError(f"{OPTIONS}.{name}", f"{shown(value)}, expected {expected}")
+
+
 @dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """The limits of the served model and the operator.
+class TextLimits:
+    """The limits of the texts of a request.
 
     Attributes:
         max_texts: texts per request.
         max_text_characters: Unicode code points per text.
-        max_rows: rows that can run and wait together.
     """
 
     max_texts: int
     max_text_characters: int
+
+    def check_texts(self, request: TranslateRequest) -> None:
+        """Checks the texts and their prefixes; raises InvalidRequestError naming the first invalid one."""
+        texts, prefixes = request.text, request.target_prefix
+        self._check_count("text", len(texts))
+        if len(prefixes) not in (0, len(texts)):
+            problem = f"{len(prefixes)} prefixes, expected none or one for each of {len(texts)} texts"
+            raise InvalidRequestError("target_prefix", problem)
+        self._check("text[{}]", texts)
+        self._check("target_prefix[{}]", prefixes, blank=True)
+
+    def check_detected(self, texts: Sequence[str]) -> None:
+        """Checks texts whose language is to be detected; they may be blank.
+
+        Raises:
+            InvalidRequestError: naming the first invalid one.
+        """
+        self._check_count("text", len(texts))
+        self._check("text[{}]", texts, blank=True)
+
+    def _check_count(self, field: str, count: int) -> None:
+        if not 1 <= count <= self.max_texts:
+            raise InvalidRequestError(field, f"{count} {field.removesuffix('s')}s, expected 1 to {self.max_texts}")
+
+    def _check(self, field: str, texts: Sequence[str], *, blank: bool = False) -> None:
+        """Checks texts, whose indices complete the name of a field; `blank`: they may be blank."""
+        for number, text in enumerate(texts):
+            if text.isascii() and len(text) <= self.max_text_characters and "\0" not in text and find_visible(text):
+                continue  # as most texts
+            if problem := self._problem(text, blank=blank):
+                raise InvalidRequestError(field.format(number), problem)
+
+    def _problem(self, text: str, *, blank: bool) -> str:
+        """Returns what is invalid; empty: nothing."""
+        if len(text) > self.max_text_characters:
+            return f"{len(text)} characters, expected at most {self.max_text_characters}"
+        if "\0" in text:
+            return f"U+0000 at character {text.index(chr(0))}, expected text without it"
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            surrogate = f"U+{ord(text[error.start]):04X}"
+            return f"lone surrogate {surrogate} at character {error.start}, expected valid Unicode"
+        return "blank, expected a sentence" if not blank and find_visible(text) is None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits(TextLimits):
+    """The limits of the served model and the operator.
+
+    Attributes:
+        max_rows: rows that can run and wait together.
+    """
+
     max_rows: int
     search: SearchLimits
 
@@ -199,8 +271,8 @@ class RequestLimits:
         direction: BundleDirection,
         deadline_seconds: float,
         glossary: Sequence[TextTerms] = (),
-    ) -> ModelRequest:
-        """Returns the request to the model.
+    ) -> Job:
+        """Returns the job of the model.
 
         Args:
             direction: one of the model's.
@@ -210,63 +282,45 @@ class RequestLimits:
         Raises:
             InvalidRequestError: naming the first invalid field.
         """
-        text_requests = self.read_texts(request)
+        self.check_texts(request)
         if glossary:
             self._check_terms(request)
-            pairs = zip(text_requests, glossary, strict=True)
-            text_requests = tuple(text._replace(glossary=terms) for text, terms in pairs)
-        prepared = ModelRequest(
-            text_requests,
-            direction,
-            self.search.plan(request.options),
-            deadline_seconds,
-            self._reading(request),
-            request.split_sentences,
-            request.priority,
-            request.fairness_key,
+        fields, options = self.search.options(request.options)
+        job = Job(
+            texts=request.text,
+            target_prefixes=request.target_prefix,
+            direction=direction,
+            options=options,
+            fields=fields,
+            deadline_seconds=deadline_seconds,
+            reading=None if _is_plain(request) else self._reading(request),
+            glossary=glossary,
+            split_sentences=request.split_sentences,
+            priority=request.priority,
+            fairness_key=request.fairness_key,
         )
-        prepared.check_rows(f"{len(text_requests)} texts", self.max_rows)
-        return prepared
+        job.check_rows(self.max_rows)
+        return job
 
-    def read_texts(self, request: TranslateRequest) -> tuple[TextRequest, ...]:
-        """Returns the texts with their prefixes; raises InvalidRequestError naming the first invalid one."""
-        texts, prefixes = request.text, request.target_prefix
-        self._check_count("text", len(texts))
-        if len(prefixes) not in (0, len(texts)):
-            problem = f"{len(prefixes)} prefixes, expected none or one for each of {len(texts)} texts"
-            raise InvalidRequestError("target_prefix", problem)
-        text_requests = tuple(
-            TextRequest(text, prefix, f"text[{index}]", f"target_prefix[{index}]")
-            for index, (text, prefix) in enumerate(zip(texts, prefixes or [""] * len(texts), strict=True))
-        )
-        self._check_texts(text_requests)
-        return text_requests
-
-    def check_detected(self, texts: Sequence[str]) -> None:
-        """Checks texts whose language is to be detected; they may be blank.
-
-        Raises:
-            InvalidRequestError: naming the first invalid one.
-        """
-        self._check_count("text", len(texts))
-        for index, text in enumerate(texts):
-            self._check_text(f"text[{index}]", text)
-
-    def prepare_scores(
-        self, request: ScoreRequest, direction: BundleDirection, deadline_seconds: float
-    ) -> ModelRequest:
-        """Returns the request to the model; arguments as those of `prepare`.
+    def prepare_scores(self, request: ScoreRequest, direction: BundleDirection, deadline_seconds: float) -> Job:
+        """Returns the job of the model; arguments as those of `prepare`.
 
         Raises:
             InvalidRequestError: naming the first invalid field.
         """
         self._check_count("pairs", len(request.pairs))
-        texts = tuple(
-            TextRequest(text, translation, f"pairs[{index}].text", f"pairs[{index}].translation")
-            for index, (text, translation) in enumerate(request.pairs)
+        texts, translations = [text for text, _ in request.pairs], [translation for _, translation in request.pairs]
+        self._check("pairs[{}].text", texts)
+        self._check("pairs[{}].translation", translations, blank=True)
+        return Job(
+            texts=texts,
+            target_prefixes=translations,
+            direction=direction,
+            options=SearchOptions(max_target_tokens=self.search.max_target_tokens, forced_end=True),
+            fields=_SCORING,
+            deadline_seconds=deadline_seconds,
+            scored=True,
         )
-        self._check_texts(texts)
-        return ModelRequest(texts, direction, self.search.scoring_plan(), deadline_seconds)
 
     def _check_terms(self, request: TranslateRequest) -> None:
         field = "terms" if request.terms else "glossary"
@@ -276,8 +330,6 @@ class RequestLimits:
             raise InvalidRequestError("target_prefix", f"expected none with {field}")
 
     def _reading(self, request: TranslateRequest) -> Reading | None:
-        if _is_plain(request):
-            return None
         markup = read_markup(request.format, {name: getattr(request, name) for name in TAG_FIELDS})
         placeholders = read_placeholders(request.placeholders, aligned=self.search.aligned)
         given: list[tuple[str, object, str]] = []
@@ -299,28 +351,3 @@ class RequestLimits:
             raise invalid_option("alignments", request.options.alignments, f"none {what}")
         finder = Finder(placeholders) if placeholders else None
         return Reading(markup, placeholders, Rendering(finder, request.preserve_formatting))
-
-    def _check_count(self, field: str, count: int) -> None:
-        if not 1 <= count <= self.max_texts:
-            raise InvalidRequestError(field, f"{count} {field.removesuffix('s')}s, expected 1 to {self.max_texts}")
-
-    def _check_texts(self, requests: Sequence[TextRequest]) -> None:
-        for request in requests:
-            self._check_text(request.text_field, request.text)
-            if is_blank(request.text):
-                raise InvalidRequestError(request.text_field, "blank, expected a sentence")
-            if request.target_prefix:
-                self._check_text(request.prefix_field, request.target_prefix)
-
-    def _check_text(self, field: str, text: str) -> None:
-        if len(text) > self.max_text_characters:
-            problem = f"{len(text)} characters, expected at most {self.max_text_characters}"
-            raise InvalidRequestError(field, problem)
-        if "\0" in text:
-            raise InvalidRequestError(field, f"U+0000 at character {text.index(chr(0))}, expected text without it")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            surrogate = f"U+{ord(text[error.start]):04X}"
-            problem = f"lone surrogate {surrogate} at character {error.start}, expected valid Unicode"
-            raise InvalidRequestError(field, problem) from error

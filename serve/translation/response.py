@@ -1,27 +1,14 @@
-"""Responses as plain, frozen values, and how hypotheses become responses.
-
-A value that was not requested is None; interfaces omit it. Independent of protocols.
-"""
+"""Responses as plain values, independent of protocols. A value that was not requested is None; interfaces omit it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
 
 from dragoman.serve.observability.usage import RequestUsage, Timings
-from dragoman.serve.protect.alignment import ALIGN, Alignment
+from dragoman.serve.protect.alignment import Alignment
 from dragoman.serve.protect.placeholders.check import Repair
 from dragoman.serve.protect.terms.sentence_terms import AppliedTerm
-from dragoman.serve.scheduler.sequence import SequenceSpec
-from dragoman.serve.search.hypothesis import FinishReason, Hypothesis
-from dragoman.serve.search.option_table import AlignmentUnit
-from dragoman.serve.translation.attention import PairAttention
+from dragoman.serve.search.hypothesis import FinishReason
 from dragoman.serve.translation.detection import DetectedLanguage
-from dragoman.serve.translation.request import TextRequest
-from dragoman.serve.translation.search_plan import SearchPlan
-from dragoman.serve.translation.text_model import TextModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +19,7 @@ class TokenScore:
     log_probability: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Alternative:
     """One translation of a text.
 
@@ -57,7 +44,7 @@ class Alternative:
     terms: tuple[AppliedTerm, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Translation(Alternative):
     """The best translation of one text.
 
@@ -82,14 +69,22 @@ class Translation(Alternative):
     detected_language: DetectedLanguage | None = None
     low_confidence: bool | None = None
 
-    def compared(self, least_log_probability: float) -> "Translation":
-        """Returns the translation with its confidence. Every sentence has an end token."""
-        tokens = self.target_tokens + self.sentences
-        return replace(self, low_confidence=_is_unlikely(self.score, tokens, least_log_probability))
+    def compare(self, least_log_probability: float) -> None:
+        """Sets the confidence. Every sentence has an end token."""
+        self.low_confidence = self.score < least_log_probability * (self.target_tokens + self.sentences)
 
 
-def _is_unlikely(score: float, tokens: int, least_log_probability: float) -> bool:
-    return score < least_log_probability * tokens
+def unchanged(text: str) -> Translation:
+    """Returns the translation of a text that stays as it is, without a sentence."""
+    return Translation(
+        text=text,
+        score=0.0,
+        normalized_score=0.0,
+        finish_reason=FinishReason.EOS,
+        target_tokens=0,
+        source_tokens=0,
+        sentences=0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,12 +113,12 @@ class Pivot:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TranslationResponse:
     """One translation per text of the request, in its order.
 
     Attributes:
-        model: name of the model, with a pivot that of the last hop.
+        model: name of the model, with a pivot that of the last hop; the dispatcher sets it.
         pivot: None: a direct translation.
     """
 
@@ -175,123 +170,3 @@ def _usage(results: Sequence[Translation] | Sequence[TranslationScore], timings:
         source_tokens += result.source_tokens
         target_tokens += result.target_tokens
     return RequestUsage(len(results), source_tokens, target_tokens, timings)
-
-
-class SentenceResult(NamedTuple):
-    """The result of the search for one sentence.
-
-    Attributes:
-        sentence: with what its translation must have.
-        spec: of its sequence; with alignments also if only its tags, placeholders or terms need them.
-        hypotheses: at least one, best first.
-        cached: as of a `Translation`.
-        repairs: of the best one, by decoding again.
-        decoded: terms that the best one has by decoding again, by their index.
-    """
-
-    sentence: TextRequest
-    spec: SequenceSpec
-    hypotheses: Sequence[Hypothesis]
-    cached: bool | None
-    repairs: tuple[Repair, ...] = ()
-    decoded: frozenset[int] = frozenset()
-
-
-class ResponseBuilder:
-    """Converts hypotheses of one model into translations and scores."""
-
-    def __init__(self, model: TextModel) -> None:
-        self._tokenizer = model.tokenizer
-        self._vocabulary = model.vocabulary
-        self._suffix_tokens = len(model.source_suffix)
-        self._least_log_probability = model.least_log_probability
-
-    def translation(self, result: SentenceResult, plan: SearchPlan) -> Translation:
-        """Returns the translation of one sentence with what the plan asks for."""
-        spec, least = result.spec, self._least_log_probability
-        first, *others = result.hypotheses
-        best = self._facts(result, first, plan, result.decoded)
-        return Translation(
-            **best,
-            source_tokens=len(spec.source_ids),
-            alternatives=tuple(Alternative(**self._facts(result, other, plan)) for other in others) if others else (),
-            seed=spec.options.seed if spec.options.sampled else None,
-            cached=result.cached,
-            repairs=result.repairs or None,
-            low_confidence=None if least is None else _is_unlikely(first.score, len(first.target_ids) + 1, least),
-        )
-
-    def score(self, result: SentenceResult) -> TranslationScore:
-        """Returns the score of one forced translation."""
-        best = result.hypotheses[0]
-        return TranslationScore(
-            score=best.score,
-            tokens=self._tokens(best),
-            source_tokens=len(result.spec.source_ids),
-            target_tokens=len(best.target_ids),
-            cached=result.cached,
-        )
-
-    def attention(self, sentence: str, spec: SequenceSpec, attention: NDArray[np.float32]) -> PairAttention:
-        """Returns the attention of a forced translation, given that of its tokens, [T, S]."""
-        target_ids = spec.options.target_prefix[spec.options.start_tokens :]
-        translation = self._tokenizer.decode(target_ids)
-        return PairAttention(
-            translation=translation,
-            alignment=self._aligned(sentence, translation, target_ids, attention, "words"),
-            source_tokens=len(spec.source_ids),
-            target_tokens=len(target_ids),
-        )
-
-    def draft(self, sentence: str, hypothesis: Hypothesis) -> tuple[str, Alignment]:
-        """Returns the text of a hypothesis and its alignment by tokens."""
-        text = self._tokenizer.decode(hypothesis.target_ids)
-        return text, self._alignment(sentence, text, hypothesis, "tokens") or Alignment((), (), (), ())
-
-    def _facts(
-        self, result: SentenceResult, hypothesis: Hypothesis, plan: SearchPlan, decoded: frozenset[int] = frozenset()
-    ) -> dict[str, Any]:
-        """Returns keyword arguments of an `Alternative`."""
-        sentence, text = result.sentence, self._tokenizer.decode(hypothesis.target_ids)
-        alignment = self._alignment(sentence.text, text, hypothesis, plan.alignments or "tokens")
-        terms: tuple[AppliedTerm, ...] | None = None
-        if sentence.terms is not None and alignment is not None:
-            text, alignment, terms = sentence.terms.place(text, alignment, decoded)
-        if plan.alignments is None and sentence.markup is None:
-            alignment = None
-        return {
-            "text": text,
-            "score": hypothesis.score,
-            "normalized_score": hypothesis.normalized_score,
-            "finish_reason": hypothesis.finish_reason,
-            "target_tokens": len(hypothesis.target_ids),
-            "tokens": self._tokens(hypothesis) if plan.token_scores else None,
-            "alignments": None if alignment is None else (alignment,),
-            "terms": terms or None,
-        }
-
-    def _alignment(self, text: str, translation: str, hypothesis: Hypothesis, unit: AlignmentUnit) -> Alignment | None:
-        if hypothesis.alignments is None:
-            return None
-        return self._aligned(text, translation, hypothesis.target_ids, hypothesis.alignments, unit)
-
-    def _aligned(
-        self,
-        text: str,
-        translation: str,
-        target_ids: Sequence[int],
-        attention: NDArray[np.float32],
-        unit: AlignmentUnit,
-    ) -> Alignment:
-        """Returns attention weights, [T, S] with special tokens before and after those of the text, as an alignment."""
-        source = self._tokenizer.encode_offsets(text)
-        target = self._tokenizer.decode_offsets(target_ids)
-        end = attention.shape[1] - self._suffix_tokens
-        return ALIGN[unit](text, source, translation, target, attention[:, end - len(source) : end])
-
-    def _tokens(self, hypothesis: Hypothesis) -> tuple[TokenScore, ...]:
-        end = (self._vocabulary.eos_id,) if hypothesis.finish_reason is FinishReason.EOS else ()
-        return tuple(
-            TokenScore(self._vocabulary.pieces[token_id], score)
-            for token_id, score in zip((*hypothesis.target_ids, *end), hypothesis.token_scores, strict=True)
-        )

@@ -7,39 +7,28 @@ with it. One lacking part per sentence and round, the first one of the translati
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import NamedTuple
+from functools import partial
+from itertools import chain, groupby
+from typing import NamedTuple, TypeVar
 
-from dragoman.model.tokenizer.tokenizer import TextTokenizer
 from dragoman.serve.errors import InvalidRequestError, QueueFullError
 from dragoman.serve.protect.placeholders.check import Repair, RepairWay
 from dragoman.serve.protect.terms.sentence_terms import Prefix
 from dragoman.serve.scheduler.request_scheduler import RequestScheduler
-from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from dragoman.serve.scheduler.sequence import DecodingSequence
 from dragoman.serve.search.hypothesis import Hypothesis
-from dragoman.serve.translation.large_work import Steps
-from dragoman.serve.translation.request import ModelRequest, TextRequest
-from dragoman.serve.translation.response import ResponseBuilder, SentenceResult
+from dragoman.serve.translation.job import Job, Sentence
+from dragoman.serve.translation.large_work import spread
+from dragoman.serve.translation.renderer import Renderer
+from dragoman.serve.translation.segments import TextModel
 from dragoman.serve.translation.submission import Submission
 
 MAX_ROUNDS = 6
 # Stands for the placeholders of a sentence, beside the indices of its terms.
 _PLACEHOLDERS = -1
 
-
-class _Retry(NamedTuple):
-    """A sequence to decode.
-
-    Attributes:
-        sentence: its index.
-        part: index of the term that it brings, or `_PLACEHOLDERS`.
-        text: the form or the placeholder that it brings.
-    """
-
-    sentence: int
-    part: int
-    text: str
-    spec: SequenceSpec
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -51,130 +40,135 @@ class _Open:
         failed: parts that decoding again did not bring.
     """
 
+    sentence: Sentence
     lacking: int
     failed: set[int] = field(default_factory=set)
+
+
+class _Retry(NamedTuple):
+    """A sequence to decode.
+
+    Attributes:
+        part: index of the term that it brings, or `_PLACEHOLDERS`.
+        text: the form or the placeholder that it brings.
+    """
+
+    state: _Open
+    part: int
+    text: str
+    sequence: DecodingSequence
 
 
 class SecondPass:
     """Completes the translations of one model."""
 
-    def __init__(
-        self,
-        tokenizer: TextTokenizer,
-        scheduler: RequestScheduler,
-        responses: ResponseBuilder,
-        spec: Callable[[ModelRequest, TextRequest], SequenceSpec],
-    ) -> None:
-        """Connects the parts of a model; `spec` returns the sequence of a sentence."""
-        self._tokenizer = tokenizer
+    def __init__(self, model: TextModel, scheduler: RequestScheduler, renderer: Renderer) -> None:
+        self._model = model
+        self._tokenizer = model.tokenizer
         self._scheduler = scheduler
-        self._responses = responses
-        self._spec = spec
+        self._renderer = renderer
 
-    async def complete(self, request: ModelRequest, results: Sequence[SentenceResult]) -> list[SentenceResult]:
-        """Returns the results with translations that lack fewer placeholders and terms.
+    async def complete(self, job: Job) -> None:
+        """Replaces hypotheses by others that lack fewer placeholders and terms.
 
-        Without room in the queue, and of several hypotheses, the results stay.
+        Without room in the queue, and of several hypotheses, they stay.
         """
-        completed = list(results)
-        if request.plan.options.hypotheses > 1:
-            return completed
-        steps = Steps(request)
-        lacking = [
-            (index, await steps.run(self._lacks, item.sentence, item.hypotheses[0]))
-            for index, item in enumerate(completed)
-        ]
-        open_sentences = {index: _Open(count) for index, count in lacking if count}
+        if job.options.hypotheses > 1:
+            return
+        counts = await self._spread(job, self._lacks, job.sentences)
+        open_sentences = [_Open(*pair) for pair in zip(job.sentences, counts, strict=True) if pair[1]]
         for _ in range(MAX_ROUNDS):
-            retries = list[_Retry]()
-            for index, state in open_sentences.items():
-                retries += await steps.run(self._retries, request, completed[index], index, state)
-            if not retries:
+            found = await self._spread(job, partial(self._retries, job), open_sentences)
+            if not (retries := list(chain.from_iterable(found))):
                 break
             try:
-                sequences = await self._decode(request, [retry.spec for retry in retries])
+                await self._decode(job, [retry.sequence for retry in retries])
             except QueueFullError:
                 break
-            tried = sorted(zip(retries, sequences, strict=True), key=lambda pair: pair[0].sentence)
-            for index, group in groupby(tried, key=lambda repetition: repetition[0].sentence):
-                state = open_sentences[index]
-                completed[index] = await steps.run(self._better, completed[index], list(group), state)
-        await self._translate_bare(request, completed, steps)
-        return completed
+            groups = [list(group) for _, group in groupby(retries, key=lambda retry: id(retry.state))]
+            await self._spread(job, self._take_better, groups)
+        await self._translate_bare(job)
 
-    async def _translate_bare(self, request: ModelRequest, results: list[SentenceResult], steps: Steps) -> None:
-        """Replaces results that still lack placeholders by those of the sentences without placeholders."""
-        bare = dict[int, SentenceResult]()
-        for index, result in enumerate(results):
-            if (other := await steps.run(self._bare, request, result)) is not None:
-                bare[index] = other
+    async def _spread(self, job: Job, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Returns what `work` returns for each item, which takes long if many sentences have terms or placeholders."""
+        return await spread(partial(map, work), items, job.deadline_seconds, large=job.slow_to_render)
+
+    async def _translate_bare(self, job: Job) -> None:
+        """Replaces sentences that still lack placeholders by those without placeholders."""
+        found = await self._spread(job, partial(self._bare, job), job.sentences)
+        bare = {index: sentence for index, sentence in enumerate(found) if sentence is not None}
         with suppress(QueueFullError):
-            sequences = await self._decode(request, [other.spec for other in bare.values()])
-            for (index, unsearched), sequence in zip(bare.items(), sequences, strict=True):
-                other = unsearched._replace(hypotheses=tuple(sequence.hypotheses))
-                if not await steps.run(self._repairs, request, other):
-                    results[index] = other
+            await self._decode(job, list(bare.values()))
+            lost = await self._spread(job, partial(self._repairs, job), list(bare.values()))
+            for (index, sentence), repairs in zip(bare.items(), lost, strict=True):
+                if not repairs:
+                    job.sentences[index] = sentence
 
-    def _repairs(self, request: ModelRequest, result: SentenceResult) -> Sequence[Repair]:
+    def _repairs(self, job: Job, sentence: Sentence) -> Sequence[Repair]:
         """Returns the placeholders that are placed by alignment, or that keep a sentence from being translated."""
-        markup = result.sentence.markup
-        return () if markup is None else markup.render(self._responses.translation(result, request.plan))[1]
+        if sentence.markup is None:
+            return ()
+        best = self._renderer.alternative(job, sentence, sentence.hypotheses[0], sentence.decoded)
+        return sentence.markup.render(best)[1]
 
-    def _bare(self, request: ModelRequest, result: SentenceResult) -> SentenceResult | None:
-        """Returns the search for a sentence without its placeholders; None: it has none, or they are there."""
-        markup = result.sentence.markup
+    def _bare(self, job: Job, sentence: Sentence) -> Sentence | None:
+        """Returns a sentence without its placeholders, to be decoded; None: it has none, or they are there."""
+        markup = sentence.markup
         bare = None if markup is None else markup.without_placeholders
-        if markup is None or bare is None or not self._repairs(request, result):
+        if markup is None or bare is None or not self._repairs(job, sentence):
             return None
-        sentence = result.sentence._replace(text=bare.sentence.text, markup=bare).with_terms()
-        kept = (markup.sentence.text[start:end] for start, end in markup.sentence.kept)
-        repairs = tuple(Repair(text, RepairWay.PLACED) for text in kept)
-        return SentenceResult(sentence, self._spec(request, sentence), (), result.cached, repairs)
+        repairs = tuple(Repair(text, RepairWay.PLACED) for text in markup.sentence.kept_texts)
+        text = bare.sentence.text
+        other = Sentence(text=text, number=sentence.number, markup=bare, cached=sentence.cached, repairs=repairs)
+        self._model.tokenize(job, job.add_terms([other]))
+        return other
 
-    async def _decode(self, request: ModelRequest, specs: Sequence[SequenceSpec]) -> Sequence[DecodingSequence]:
+    async def _decode(self, job: Job, sequences: Sequence[DecodingSequence]) -> None:
         with Submission(
             self._scheduler,
-            specs,
-            deadline_seconds=request.deadline_seconds,
-            priority=request.priority,
-            fairness_key=request.fairness_key,
+            sequences,
+            deadline_seconds=job.deadline_seconds,
+            priority=job.priority,
+            fairness_key=job.fairness_key,
             patient=True,
         ) as submission:
             await submission.finish()
-        return submission.sequences
 
-    def _lacks(self, sentence: TextRequest, hypothesis: Hypothesis) -> int:
-        """Returns how many placeholders and terms a translation lacks."""
-        count = 0
+    def _lacks(self, sentence: Sentence, hypothesis: Hypothesis | None = None) -> int:
+        """Returns how many placeholders and terms a translation lacks; None: the best one."""
+        count, hypothesis = 0, hypothesis or sentence.hypotheses[0]
         if sentence.markup is not None:
             count += sentence.markup.lacks(self._tokenizer.decode(hypothesis.target_ids))
         if sentence.terms is not None:
-            count += len(sentence.terms.lacking(*self._responses.draft(sentence.text, hypothesis)))
+            count += len(sentence.terms.lacking(*self._renderer.draft(sentence, hypothesis)))
         return count
 
-    def _retries(self, request: ModelRequest, result: SentenceResult, index: int, state: _Open) -> list[_Retry]:
+    def _retries(self, job: Job, state: _Open) -> list[_Retry]:
         """Returns the sequences that may bring the first lacking part of a sentence."""
         if not state.lacking:
             return []
-        while options := list(self._options(result, state)):
-            part, prefixes = min(options, key=lambda option: len(option[1][0].text))
+        while choices := list(self._options(state)):
+            part, prefixes = min(choices, key=lambda option: len(option[1][0].text))
             retries = list[_Retry]()
             for prefix in prefixes:
                 # A prefix may exceed the longest translation.
                 with suppress(InvalidRequestError):
                     if self._can_write(prefix.end):
-                        spec = self._spec(request, result.sentence._replace(target_prefix=prefix.text))
-                        search = spec.options._replace(new_word=prefix.complete)
-                        retries.append(_Retry(index, part, prefix.end, spec._replace(options=search)))
+                        prefix_ids = tuple(self._tokenizer.encode_target(prefix.text))
+                        options = job.options_for(state.sentence, prefix_ids)._replace(
+                            new_word=prefix.complete, candidate_ids=state.sentence.options.candidate_ids
+                        )
+                        sequence = DecodingSequence(state.sentence.source_ids, options)
+                        retries.append(_Retry(state, part, prefix.end, sequence))
             if retries:
                 return retries
             state.failed.add(part)
         return []
 
-    def _options(self, result: SentenceResult, state: _Open) -> Iterator[tuple[int, Sequence[Prefix]]]:
+    def _options(self, state: _Open) -> Iterator[tuple[int, Sequence[Prefix]]]:
         """Yields the first lacking term and the first lost placeholder, unless they failed, with prefixes."""
-        sentence = result.sentence
-        text, alignment = self._responses.draft(sentence.text, result.hypotheses[0])
+        sentence = state.sentence
+        text, alignment = self._renderer.draft(sentence, sentence.hypotheses[0])
         prefix = None if sentence.markup is None else sentence.markup.prefix(text, alignment)
         if prefix is not None and _PLACEHOLDERS not in state.failed:
             yield _PLACEHOLDERS, [prefix]
@@ -186,22 +180,22 @@ class SecondPass:
         """Returns whether the model has tokens for a text."""
         return text in self._tokenizer.decode(self._tokenizer.encode_target(text))
 
-    def _better(
-        self, result: SentenceResult, tried: Sequence[tuple[_Retry, DecodingSequence]], state: _Open
-    ) -> SentenceResult:
-        """Returns the best result of a sentence: that which lacks least, and of these the most probable one."""
+    def _take_better(self, tried: Sequence[_Retry]) -> None:
+        """Gives a sentence the best hypothesis: that which lacks least, and of these the most probable one."""
+        state = tried[0].state
+        sentence = state.sentence
         scored = [
-            (self._lacks(result.sentence, sequence.best), -sequence.best.normalized_score, number)
-            for number, (_, sequence) in enumerate(tried)
+            (self._lacks(sentence, retry.sequence.best), -retry.sequence.best.normalized_score, number)
+            for number, retry in enumerate(tried)
         ]
         lacking, _, number = min(scored)
-        retry, sequence = tried[number]
+        retry = tried[number]
         if lacking >= state.lacking:
             state.failed.add(retry.part)
-            return result
+            return
         state.lacking = lacking
-        hypotheses = tuple(sequence.hypotheses)
+        sentence.hypotheses = retry.sequence.hypotheses
         if retry.part == _PLACEHOLDERS:
-            repairs = (*result.repairs, Repair(retry.text, RepairWay.DECODED))
-            return result._replace(hypotheses=hypotheses, repairs=repairs)
-        return result._replace(hypotheses=hypotheses, decoded=result.decoded | {retry.part})
+            sentence.repairs = (*sentence.repairs, Repair(retry.text, RepairWay.DECODED))
+        else:
+            sentence.decoded |= {retry.part}

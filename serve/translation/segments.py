@@ -1,4 +1,4 @@
-"""Sentence segmentation: turns a request for texts into one for their sentences, and joins the translations again.
+"""How a model reads texts: their sentences, and the tokens of these.
 
 A text is split at the ends of lines and of sentences (by `sentencex`, which has abbreviations of many languages). A
 sentence that exceeds the model's limit is cut further at the least harmful place. White space and sentences without a
@@ -6,34 +6,24 @@ letter, such as `12:30`, are kept between the pieces: joined without translation
 character.
 
 In a text with markup, the gaps between the sentences hold tags, and sentences are split inside of blocks.
-
-In a stream, the sentences of a text are translated concurrently and delivered in order: the deltas of a sentence wait
-until the sentences before it are complete.
 """
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from itertools import accumulate, chain, islice, pairwise, zip_longest
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, pairwise
+from typing import Self
 
 from sentencex import segment
 
+from dragoman.model.tokenizer.tokenizer import TextTokenizer
 from dragoman.serve.errors import InvalidRequestError
-from dragoman.serve.protect.alignment import Alignment
 from dragoman.serve.protect.markup.sentences import read_document
 from dragoman.serve.protect.markup.tokens import MarkupError
-from dragoman.serve.protect.placeholders.check import Repair, joined_repairs
-from dragoman.serve.protect.terms.sentence_terms import join_terms
-from dragoman.serve.search.hypothesis import FinishReason
-from dragoman.serve.translation.blank import BLANK_CHARACTERS, has_letter, is_blank
-from dragoman.serve.translation.fields import OPTIONS
-from dragoman.serve.translation.markup import FEW_TAGGED_SENTENCES, SMALL_MARKUP_BYTES, SentenceMarkup
-from dragoman.serve.translation.request import ModelRequest, TextRequest
-from dragoman.serve.translation.response import Alternative, Translation, TranslationDelta, TranslationResponse
-from dragoman.serve.translation.search_plan import SearchPlan
+from dragoman.serve.translation.fields import BLANK_CHARACTERS, OPTIONS, is_blank
+from dragoman.serve.translation.job import Job, SegmentedText, Sentence
+from dragoman.serve.translation.large_work import normalized_bytes
+from dragoman.serve.translation.markup import Reading, SentenceMarkup
 
 # Blank lines, or a line.
 LINE = re.compile(rf"[{BLANK_CHARACTERS}]*[\r\n]|[^\r\n]+")
@@ -41,111 +31,125 @@ LINE = re.compile(rf"[{BLANK_CHARACTERS}]*[\r\n]|[^\r\n]+")
 CUTS = (re.compile(r"(?<=[;:.!?\u2013\u2014)\]])\s+"), re.compile(r"(?<=,)\s+"), re.compile(r"\s+"))
 
 
-# The translation of a text without a sentence.
-NOTHING = Translation(
-    text="",
-    score=0.0,
-    normalized_score=0.0,
-    finish_reason=FinishReason.EOS,
-    target_tokens=0,
-    source_tokens=0,
-    sentences=0,
-)
+@dataclass(frozen=True, slots=True)
+class TargetVocabulary:
+    """The pieces of the target side, by which clients name tokens.
+
+    Attributes:
+        pieces: in the order of their ids.
+        ids: id of each piece.
+        unk_id: id of the unknown token.
+        eos_id: id of the end token.
+    """
+
+    pieces: Sequence[str]
+    ids: Mapping[str, int]
+    unk_id: int
+    eos_id: int
+
+    @classmethod
+    def of(cls, pieces: Sequence[str], *, unk_id: int, eos_id: int) -> Self:
+        """Returns the vocabulary of distinct pieces."""
+        return cls(pieces, {piece: token_id for token_id, piece in enumerate(pieces)}, unk_id, eos_id)
+
+
+@dataclass(frozen=True, slots=True)
+class TextModel:
+    """The tokens of one model, and how long its sources may be.
+
+    Attributes:
+        source_suffix: token ids after every source.
+        max_source_tokens: of a source with prefix and suffix.
+        least_log_probability: mean per token below which a text has low confidence; None: unknown.
+    """
+
+    tokenizer: TextTokenizer
+    vocabulary: TargetVocabulary
+    source_suffix: tuple[int, ...]
+    max_source_tokens: int
+    least_log_probability: float | None = None
+
+    def fits(self, source_prefix: tuple[int, ...], sentence: str) -> bool:
+        """Returns whether the model can read a sentence after a prefix."""
+        max_tokens = self.max_source_tokens - len(source_prefix) - len(self.source_suffix)
+        # A token has at least one byte, except for the first of a text: most sentences need no tokenization here.
+        return normalized_bytes(sentence) < max_tokens or len(self.tokenizer.encode(sentence)) <= max_tokens
+
+    def tokenize(self, job: Job, sentences: Sequence[Sentence]) -> Sequence[Sentence]:
+        """Gives sentences of a job their tokens and options, and returns them.
+
+        Raises InvalidRequestError if a sentence is too long, or its prefix exceeds the longest translation.
+        """
+        prefix, suffix = job.direction.source_prefix, self.source_suffix
+        encoded = self.tokenizer.encode_all([sentence.text for sentence in sentences])
+        for sentence, ids in zip(sentences, encoded, strict=True):
+            sentence.source_ids = source_ids = (*prefix, *ids, *suffix)
+            if len(source_ids) > self.max_source_tokens:
+                problem = f"{len(source_ids)} tokens, expected at most {self.max_source_tokens}"
+                raise InvalidRequestError(job.text_field(sentence.number), problem)
+            prefix_ids = tuple(self.tokenizer.encode_target(sentence.target_prefix)) if sentence.target_prefix else ()
+            sentence.options = job.options_for(sentence, prefix_ids)
+            if sentence.options.shortlist and (texts := list(sentence.required_texts)):
+                required = {token for text in texts for token in self.tokenizer.encode_target(text)}
+                sentence.options = sentence.options._replace(candidate_ids=tuple(sorted(required)))
+        return sentences
 
 
 class TooManySentencesError(Exception):
     """A text has more sentences than allowed."""
 
 
-class SegmentedText(NamedTuple):
-    """A text in sentences.
+def split_text(text: str, language: str, fits: Callable[[str], bool], max_sentences: int) -> SegmentedText:
+    """Splits a text, and stops at the first sentence beyond the limit.
 
-    Attributes:
-        sentences: with a letter, without surrounding white space.
-        gaps: text without letters before each sentence and after the last one; `len(sentences) + 1` strings.
-        cut_sentences: number of sentences that were cut because they were too long.
-        markup: of each sentence; empty for plain text.
+    Args:
+        language: ISO 639-1 code; for an unknown one, rules of a related language or of English apply.
+        fits: returns whether the model can read a sentence.
+        max_sentences: the limit, after cuts.
+
+    Raises TooManySentencesError if the text has more sentences.
     """
-
-    sentences: tuple[str, ...]
-    gaps: tuple[str, ...]
-    cut_sentences: int
-    markup: tuple[SentenceMarkup, ...] = ()
-
-    @property
-    def plain(self) -> bool:
-        """Whether the text is a single sentence without surrounding white space and without markup."""
-        return self.gaps == ("", "") and not self.markup
-
-    @classmethod
-    def of(cls, text: str, language: str, fits: Callable[[str], bool], max_sentences: int) -> "SegmentedText":
-        """Splits a text, and stops at the first sentence beyond the limit.
-
-        Args:
-            language: ISO 639-1 code; for an unknown one, rules of a related language or of English apply.
-            fits: returns whether the model can read a sentence.
-            max_sentences: the limit, after cuts.
-
-        Raises:
-            TooManySentencesError: if the text has more sentences.
-        """
-        found = _sentences(text, language)
-        first = list(islice(found, 2))
-        if len(first) == 1 and max_sentences and has_letter(bare := text.strip()) and fits(bare):
-            head, tail = text.split(bare, 1)  # most texts
-            return cls((bare,), (head, tail), 0)
-        parts = list[str]()
-        sentences = cut_sentences = 0
-        for sentence in chain(first, found):
-            before = len(parts)
-            for part in _parts(sentence, fits):
-                parts.append(part)
-                sentences += has_letter(part)
-                if sentences > max_sentences:
-                    raise TooManySentencesError
-            cut_sentences += len(parts) > before + 1
-        return cls(*_separate(parts), cut_sentences)
-
-    @property
-    def spans(self) -> list[tuple[int, int]]:
-        """Start and end of each sentence in the text, if it has no markup."""
-        edges = list(accumulate(map(len, chain.from_iterable(zip(self.gaps, self.sentences, strict=False)))))
-        return list(zip(edges[::2], edges[1::2], strict=True))
-
-    def render(self, translations: Sequence[Alternative]) -> tuple[str, tuple[Repair, ...]]:
-        """Joins one translation per sentence with the white space and the markup of the text.
-
-        Returns:
-            the text, and the placeholders that the model lost.
-        """
-        if not self.markup:
-            return self.join([translation.text for translation in translations]), ()
-        rendered = [markup.render(translation) for markup, translation in zip(self.markup, translations, strict=True)]
-        repairs = map(joined_repairs, (one.repairs or () for one in translations), (more for _, more in rendered))
-        return self.join([text for text, _ in rendered]), tuple(chain.from_iterable(repairs))
-
-    def join(self, translations: Sequence[str]) -> str:
-        """Joins one translation per sentence with the white space of the text."""
-        translated = chain.from_iterable(zip(self.gaps, translations, strict=False))
-        return "".join((*translated, self.gaps[-1]))
-
-    def join_alignments(self, translations: Sequence[Alternative]) -> tuple[Alignment, ...] | None:
-        """Returns the alignments of one translation per sentence, inside the text and the joined translation."""
-        if self.markup:
-            return None
-        joined = list[Alignment]()
-        target = 0
-        for gap, (source, _), translation in zip(self.gaps, self.spans, translations, strict=False):
-            if translation.alignments is None:
-                return None
-            target += len(gap)
-            joined += (alignment.shifted(source, target) for alignment in translation.alignments)
-            target += len(translation.text)
-        return tuple(joined)
+    is_line = "\n" not in text and "\r" not in text and has_letter(text)
+    line = segment(language, text) if is_line else []
+    if len(line) == 1 and max_sentences and fits(bare := text.strip()):
+        return whole_text(text) if text == bare else SegmentedText((bare,), tuple(text.split(bare, 1)))  # most texts
+    parts = list[str]()
+    sentences = cut_sentences = 0
+    for sentence in line or _sentences(text, language):
+        before = len(parts)
+        for part in _parts(sentence, fits):
+            parts.append(part)
+            sentences += has_letter(part)
+            if sentences > max_sentences:
+                raise TooManySentencesError
+        cut_sentences += len(parts) > before + 1
+    return SegmentedText(*_separate(parts), cut_sentences)
 
 
-def _uncut(text: str) -> SegmentedText:
-    return SegmentedText((text,), ("", ""), 0)
+def bare_text(text: str, max_sentences: int) -> SegmentedText:
+    """Returns a text as one sentence without surrounding white space.
+
+    Raises TooManySentencesError if there must be none.
+    """
+    sentences, gaps = _separate([text])
+    if len(sentences) > max_sentences:
+        raise TooManySentencesError
+    return SegmentedText(sentences, gaps)
+
+
+def whole_text(text: str) -> SegmentedText:
+    """Returns an unchanged text as one sentence."""
+    return SegmentedText((text,), ("", ""))
+
+
+def uncut_text(text: str) -> SegmentedText:
+    """Returns an unchanged text as one sentence, unless it has no letter."""
+    return whole_text(text) if has_letter(text) else SegmentedText((), (text,))
+
+
+def has_letter(text: str) -> bool:
+    """Returns whether a text has a letter: numbers, prices, times, punctuation and emoji stay as they are."""
+    return any(map(str.isalpha, text))
 
 
 def _sentences(text: str, language: str) -> Iterator[str]:
@@ -179,12 +183,8 @@ def _cut_offset(sentence: str) -> int:
     return middle
 
 
-def _separate(parts: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _separate(parts: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the parts with letters without white space, and the text before, between and after them."""
-    parts = list(parts)
-    if len(parts) == 1 and has_letter(bare := parts[0].strip()):  # most texts
-        before, after = parts[0].split(bare, 1)
-        return (bare,), (before, after)
     text, spans = "", list[tuple[int, int]]()
     for part in parts:
         if has_letter(part):
@@ -195,54 +195,6 @@ def _separate(parts: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     edges = [(0, 0), *spans, (len(text), len(text))]
     gaps = tuple(text[end:start] for (_, end), (start, _) in pairwise(edges))
     return tuple(text[start:end] for start, end in spans), gaps
-
-
-class SegmentStream:
-    """Orders the deltas of the sentences of one text."""
-
-    def __init__(self, text_index: int, text: SegmentedText) -> None:
-        self._text_index = text_index
-        self._gaps = text.gaps
-        self._waiting = [deque[TranslationDelta]() for _ in text.sentences]
-        self._current = 0
-        self._unsent = text.gaps[0]
-        self._complete_tokens = 0
-        self._cut_off = False
-
-    def listeners(self) -> list[Callable[[TranslationDelta], list[TranslationDelta]]]:
-        """Returns a function per sentence that takes its next delta and returns the deltas to send."""
-        return [partial(self._advance, offset) for offset in range(len(self._waiting))]
-
-    def _advance(self, offset: int, delta: TranslationDelta) -> list[TranslationDelta]:
-        self._waiting[offset].append(delta)
-        ready = list[TranslationDelta]()
-        while self._current < len(self._waiting) and self._waiting[self._current]:
-            delta = self._waiting[self._current].popleft()
-            self._unsent += delta.text
-            if delta.finish_reason is not None:
-                self._end_sentence(delta)
-            over = self._current == len(self._waiting)
-            if over or (delta.text and self._unsent):
-                ready.append(self._send(delta, over=over))
-        return ready
-
-    def _end_sentence(self, delta: TranslationDelta) -> None:
-        self._current += 1
-        self._complete_tokens += delta.target_tokens
-        self._cut_off |= delta.finish_reason is FinishReason.LENGTH
-        self._unsent += self._gaps[self._current]
-
-    def _send(self, delta: TranslationDelta, *, over: bool) -> TranslationDelta:
-        text, self._unsent = self._unsent, ""
-        within = 0 if delta.finish_reason is not None else delta.target_tokens
-        reason = FinishReason.LENGTH if self._cut_off else FinishReason.EOS
-        return replace(
-            delta,
-            text_index=self._text_index,
-            text=text,
-            target_tokens=self._complete_tokens + within,
-            finish_reason=reason if over else None,
-        )
 
 
 class BlockSplitter:
@@ -271,58 +223,44 @@ class BlockSplitter:
         return spans
 
 
-def whole(text: str, max_sentences: int) -> SegmentedText:
-    """Returns a block as one sentence without surrounding white space.
-
-    Raises:
-        TooManySentencesError: if there must be none.
-    """
-    sentences, gaps = _separate([text])
-    if len(sentences) > max_sentences:
-        raise TooManySentencesError
-    return SegmentedText(sentences, gaps, 0)
-
-
 class TextSplitter:
-    """Splits the texts of one request one after the other, and stops at the first sentence beyond the limit."""
+    """Splits the texts of one job one after the other, and stops at the first sentence beyond the limit."""
 
-    def __init__(self, request: ModelRequest, fits: Callable[[str], bool], max_sentences: int) -> None:
+    def __init__(self, job: Job, fits: Callable[[str], bool], max_sentences: int) -> None:
         """Starts before the first text.
 
         Args:
-            request: with the options that apply to its texts.
             fits: returns whether the model can read a sentence.
             max_sentences: the limit of all texts together, after cuts.
         """
-        self._request = request
+        self._job = job
         self._fits = fits
         self._max_sentences = self._room = max_sentences
+        self._numbers = count()
 
-    def split(self, text: TextRequest) -> SegmentedText:
-        """Splits the next text.
+    def split(self, texts: Iterable[str]) -> Iterator[SegmentedText]:
+        """Splits the next texts.
 
-        Raises:
-            InvalidRequestError: if there are too many sentences, if the text has several and an option allows one, or
-                if its markup is malformed.
+        Raises InvalidRequestError if there are too many sentences, if a text has several and an option allows one, or
+        if its markup is malformed.
         """
-        several = _several_refused(self._request.plan, text)
-        most = self._room if several is None else min(1, self._room)
+        return map(self._split, texts)
+
+    def _split(self, text: str) -> SegmentedText:
+        job, number = self._job, next(self._numbers)
+        one = job.options.hypotheses > 1 or bool(job.target_prefixes and job.target_prefixes[number])
         try:
-            segmented = self._segmented(text.text, most)
+            room = min(1, self._room) if one else self._room
+            segmented = self._sentences(text, room) if job.reading is None else self._marked(text, job.reading, room)
         except TooManySentencesError:
-            raise (several if several and self._room else self._too_many()) from None
+            raise (self._several(number) if one and self._room else self._too_many()) from None
         except MarkupError as error:
-            raise InvalidRequestError(text.text_field, str(error)) from error
+            raise InvalidRequestError(job.text_field(number), str(error)) from error
         self._room -= len(segmented.sentences)
         return segmented
 
-    def _segmented(self, text: str, max_sentences: int) -> SegmentedText:
-        request = self._request
-        sentences = partial(self._sentences, request.direction.source)
-        reading = request.reading
-        if reading is None:
-            return sentences(text, max_sentences)
-        split = BlockSplitter(sentences if request.split_sentences else whole, max_sentences)
+    def _marked(self, text: str, reading: Reading, max_sentences: int) -> SegmentedText:
+        split = BlockSplitter(self._sentences if self._job.split_sentences else bare_text, max_sentences)
         document = read_document(text, reading.markup, split, reading.marker(text))
         escaper = reading.escaper(text, document.escaper)
         return SegmentedText(
@@ -332,131 +270,18 @@ class TextSplitter:
             tuple(SentenceMarkup(sentence, escaper, reading.rendering) for sentence in document.sentences),
         )
 
-    def _sentences(self, language: str, text: str, max_sentences: int) -> SegmentedText:
-        return SegmentedText.of(text, language, self._fits, max_sentences)
+    def _sentences(self, text: str, max_sentences: int) -> SegmentedText:
+        return split_text(text, self._job.direction.source, self._fits, max_sentences)
+
+    def _several(self, number: int) -> InvalidRequestError:
+        """Returns the error for a text of several sentences, if an option allows only one."""
+        job, hypotheses = self._job, self._job.options.hypotheses
+        problem = f"{job.text_field(number)} has several sentences, expected one; or set split_sentences to false"
+        if job.target_prefixes and job.target_prefixes[number]:
+            return InvalidRequestError(job.prefix_field(number), problem)
+        return InvalidRequestError(f"{OPTIONS}.hypotheses", f"{hypotheses}: {problem}")
 
     def _too_many(self) -> InvalidRequestError:
-        rows = self._request.plan.options.rows
+        rows = self._job.options.rows
         each = f" of {rows} hypotheses each" if rows > 1 else ""
         return InvalidRequestError("text", f"expected at most {self._max_sentences} sentences{each} in total")
-
-
-class SegmentedRequest(NamedTuple):
-    """A request whose texts are split into sentences.
-
-    Attributes:
-        texts: in the order of the request.
-        request: the request with sentences in place of texts.
-        plain: whether each text is a plain sentence, so that the request is unchanged.
-    """
-
-    texts: tuple[SegmentedText, ...]
-    request: ModelRequest
-    plain: bool = False
-
-    @classmethod
-    def whole(cls, request: ModelRequest) -> "SegmentedRequest":
-        """Returns the request with each unchanged text as one sentence, unless it has no letter."""
-        texts = (text.text for text in request.texts)
-        return cls.of(request, [_uncut(text) if has_letter(text) else SegmentedText((), (text,), 0) for text in texts])
-
-    @classmethod
-    def of(cls, request: ModelRequest, texts: Sequence[SegmentedText]) -> "SegmentedRequest":
-        """Returns the request for the sentences of `texts`."""
-        # Fast path: most requests are one plain sentence and stay unchanged.
-        plain = all(text.plain for text in texts)
-        if not plain:
-            sentences = chain.from_iterable(map(_sentence_requests, request.texts, texts))
-            request = request._replace(texts=tuple(sentences))
-        return cls(tuple(texts), request, plain)
-
-    def join(self, response: TranslationResponse) -> TranslationResponse:
-        """Returns the response for the texts, given the response for the sentences."""
-        if self.plain:
-            return response
-        return replace(response, translations=tuple(join() for join in self.joins(response)))
-
-    def joins(self, response: TranslationResponse) -> list[Callable[[], Translation]]:
-        """Returns a function per text that joins its translation."""
-        translations = iter(response.translations)
-        return [partial(_join, text, tuple(islice(translations, len(text.sentences)))) for text in self.texts]
-
-    def with_terms(self, sentences: Iterable[TextRequest]) -> "SegmentedRequest":
-        """Returns the request with these sentences in place of its own."""
-        return self._replace(request=self.request._replace(texts=tuple(sentences)))
-
-    def with_markup(self, markup: Iterable[SentenceMarkup | None]) -> "SegmentedRequest":
-        """Returns the request with other markup of its sentences; None stands for that of plain text."""
-        left = iter(markup)
-        parts = ((text, tuple(filter(None, islice(left, len(text.sentences))))) for text in self.texts)
-        return self._replace(texts=tuple(text._replace(markup=part) for text, part in parts))
-
-    @property
-    def slow_to_join(self) -> bool:
-        """Whether joining takes long, because many sentences need more than escapes, or long ones."""
-        if self.plain:
-            return False
-        sizes = [len(markup.sentence.source) for text in self.texts for markup in text.markup if not markup.grows]
-        return len(sizes) > FEW_TAGGED_SENTENCES or sum(sizes) > SMALL_MARKUP_BYTES
-
-    def empty_deltas(self) -> Iterator[TranslationDelta]:
-        """Yields the only delta of each text without a sentence, such as an image in HTML."""
-        for index, text in enumerate(self.texts):
-            if not text.sentences:
-                yield TranslationDelta(
-                    text_index=index, text=text.join(()), target_tokens=0, finish_reason=FinishReason.EOS
-                )
-
-    def streams(self) -> list[Callable[[TranslationDelta], list[TranslationDelta]]]:
-        """Returns a function per sentence that turns its deltas into deltas of its text."""
-        streams = [SegmentStream(index, text) for index, text in enumerate(self.texts)]
-        return list(chain.from_iterable(stream.listeners() for stream in streams))
-
-
-def _sentence_requests(text: TextRequest, segmented: SegmentedText) -> Iterator[TextRequest]:
-    for sentence, markup in zip_longest(segmented.sentences, segmented.markup):
-        yield text._replace(text=sentence, markup=markup)
-
-
-def _several_refused(plan: SearchPlan, text: TextRequest) -> InvalidRequestError | None:
-    """Returns the error for a text of several sentences, if an option allows only one."""
-    if not text.target_prefix and plan.options.hypotheses == 1:
-        return None
-    problem = f"{text.text_field} has several sentences, expected one; or set split_sentences to false"
-    if text.target_prefix:
-        return InvalidRequestError(text.prefix_field, problem)
-    return InvalidRequestError(f"{OPTIONS}.hypotheses", f"{plan.options.hypotheses}: {problem}")
-
-
-def _join(segmented: SegmentedText, translations: Sequence[Translation]) -> Translation:
-    if not translations:
-        return replace(NOTHING, text=segmented.join(()))
-    first, *others = translations
-    if not others:
-        alternatives = tuple(
-            replace(alternative, **_joined(segmented, [alternative])) for alternative in first.alternatives
-        )
-        return replace(first, **_joined(segmented, [first]), alternatives=alternatives)
-    tokens = [translation.tokens for translation in translations if translation.tokens is not None]
-    cut_off = any(translation.finish_reason is FinishReason.LENGTH for translation in translations)
-    return replace(
-        first,
-        **_joined(segmented, translations),
-        score=sum(translation.score for translation in translations),
-        normalized_score=sum(translation.normalized_score for translation in translations) / len(translations),
-        finish_reason=FinishReason.LENGTH if cut_off else FinishReason.EOS,
-        target_tokens=sum(translation.target_tokens for translation in translations),
-        source_tokens=sum(translation.source_tokens for translation in translations),
-        tokens=tuple(chain.from_iterable(tokens)) if tokens else None,
-        cached=None if first.cached is None else all(translation.cached for translation in translations),
-        sentences=len(translations),
-        cut_sentences=segmented.cut_sentences,
-    )
-
-
-def _joined(segmented: SegmentedText, translations: Sequence[Alternative]) -> dict[str, Any]:
-    """Returns the fields of a joined translation that depend on its text."""
-    text, repairs = segmented.render(translations)
-    terms = join_terms(translation.terms for translation in translations)
-    alignments = segmented.join_alignments(translations)
-    return {"text": text, "alignments": alignments, "repairs": repairs or None, "terms": terms}

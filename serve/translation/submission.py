@@ -7,18 +7,23 @@ delivers results in the event loop itself. Independent of texts and protocols.
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Self
 
-from dragoman.serve.engine.prefill import longest_first
 from dragoman.serve.errors import DeadlineExceededError, ServiceError
 from dragoman.serve.observability.traces import Trace, current_trace
-from dragoman.serve.scheduler.admission import Reservation
-from dragoman.serve.scheduler.request_scheduler import PACE_SECONDS, RequestScheduler
-from dragoman.serve.scheduler.sequence import EXPIRED, DecodingSequence, SequenceSpec
+from dragoman.serve.scheduler.request_scheduler import PACE_SECONDS, RequestScheduler, Reservation
+from dragoman.serve.scheduler.sequence import (
+    EXPIRED,
+    NOT_SUBMITTED,
+    DecodingSequence,
+    SequenceGroup,
+    SequenceSpec,
+    longest_first,
+)
 
 
 class LoopNotifier:
@@ -30,13 +35,13 @@ class LoopNotifier:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._due: set[asyncio.Event] = set()
+        self._due: set[Callable[[], object]] = set()
         self._notifying = False
 
-    def notify(self, loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-        """Sets an event of the loop soon. Thread-safe."""
+    def notify(self, loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+        """Calls a function in the loop soon. Thread-safe."""
         with self._lock:
-            self._due.add(event)
+            self._due.add(function)
             silent, self._notifying = not self._notifying, True
         if silent:
             call_soon(loop, self._wake, loop)
@@ -45,8 +50,8 @@ class LoopNotifier:
         with self._lock:
             due, self._due = self._due, set()
             self._notifying = bool(due)
-        for event in due:
-            event.set()
+        for function in due:
+            function()
         if due:
             loop.call_later(PACE_SECONDS, self._wake, loop)
 
@@ -55,15 +60,19 @@ class Submission:
     """The sequences of one request; a context manager that submits all or none, and cancels unfinished ones.
 
     Attributes:
-        sequences: in the order of the specs. When one has ended, its hypotheses lack the start tokens.
+        sequences: in their order. When one has ended, its hypotheses lack the start tokens.
+        done: whether every sequence has its translation; if they are apart, or its error.
         tokens: tokens so far of each streamed sequence, without start tokens and without the last one, which comes with
             its end.
+        apart: whether the sequences are of several requests.
     """
+
+    apart = False
 
     def __init__(
         self,
         scheduler: RequestScheduler,
-        specs: Iterable[SequenceSpec],
+        sequences: Sequence[DecodingSequence],
         *,
         deadline_seconds: float | None,
         notifier: LoopNotifier | None = None,
@@ -72,10 +81,9 @@ class Submission:
         fairness_key: object | None = None,
         patient: bool = False,
     ) -> None:
-        """Makes the sequences. Must be called inside the event loop.
+        """Takes sequences that were never submitted. Must be called inside the event loop.
 
         Args:
-            specs: one per sequence.
             deadline_seconds: on the clock of `time.monotonic`; None: none.
             notifier: streams the sequences: `change` returns after tokens of sequences with a single row, and after
                 each end. None: `change` returns when all have ended.
@@ -85,39 +93,40 @@ class Submission:
             patient: exempts the sequences from the queue timeout.
         """
         self._scheduler = scheduler
-        self._deadline_seconds = deadline_seconds
         self._notifier = notifier
         self._reservation = reservation
         self._patient = patient
         self._trace = current_trace()
         self._loop = asyncio.get_running_loop()
-        self._changed = asyncio.Event()
-        self._updates: set[int] = set()
-        self._ended: set[int] = set()
+        # A future for each wait: an `asyncio.Event` would take longer.
+        self._changed = self._loop.create_future()
+        self._ended: set[DecodingSequence] = set()
+        self._updates: set[DecodingSequence] = set()
         self._error: ServiceError | None = None
-        specs = tuple(specs)
-        self.tokens: tuple[list[int], ...] = tuple([] for _ in specs)
-        fairness_key = object() if fairness_key is None else fairness_key
-        self.sequences = tuple(
-            DecodingSequence(
-                *spec,
-                deadline_seconds,
-                partial(call_soon, self._loop, self._end, index),
-                None if notifier is None or spec.options.rows > 1 else self._token_listener(index, spec, notifier),
-                priority=priority,
-                fairness_key=fairness_key,
-            )
-            for index, spec in enumerate(specs)
-        )
+        key = object() if fairness_key is None else fairness_key
+        each = self.apart or notifier is not None
+        on_finish = partial(call_soon, self._loop, self._end)
+        self._group = group = SequenceGroup(on_finish, deadline_seconds, priority, key, together=not each)
+        self.sequences = sequences
+        self.done = not sequences
+        for sequence in sequences:
+            sequence.group = group
+        # Those whose updates are awaited one by one.
+        self._indices: dict[DecodingSequence, int] = {}
+        self.tokens: list[list[int]] = []
+        if each:
+            self._indices = {sequence: index for index, sequence in enumerate(self.sequences)}
+        if notifier is not None:
+            self._listen(notifier)
 
     def __enter__(self) -> Self:
-        """Submits the sequences; if they are not streamed, the longest first.
+        """Submits the sequences; if all are awaited together, the longest first.
 
-        Raises:
-            ServiceError: if the scheduler refuses them.
+        Raises ServiceError if the scheduler refuses them.
         """
         if self.sequences:
-            ordered = longest_first(self.sequences) if self._notifier is None else self.sequences
+            kept = bool(self._indices) or len(self.sequences) == 1
+            ordered = self.sequences if kept else longest_first(self.sequences)
             self._scheduler.submit(ordered, self._reservation, patient=self._patient)
         return self
 
@@ -127,17 +136,13 @@ class Submission:
         """Cancels unfinished sequences; engines release them within one step."""
         if self._trace is not None:
             _trace_phases(self._trace, self.sequences)
+        self._group.on_finish = NOT_SUBMITTED.on_finish  # a reference cycle, which would wait for the garbage collector
         # Engines release expired sequences by themselves and count them as expired.
-        if isinstance(error, DeadlineExceededError):
+        if self.done or isinstance(error, DeadlineExceededError):
             return
-        for index, sequence in enumerate(self.sequences):
-            if index not in self._ended:
+        for sequence in self.sequences:
+            if sequence not in self._ended:
                 self._scheduler.cancel(sequence)
-
-    @property
-    def done(self) -> bool:
-        """Whether every sequence has its translation."""
-        return len(self._ended) == len(self.sequences)
 
     async def finish(self) -> None:
         """Waits until every sequence has its translation.
@@ -149,36 +154,48 @@ class Submission:
             await self.change()
 
     async def change(self) -> None:
-        """Waits until every sequence has its translation; if they are streamed, until any update.
+        """Waits until every sequence has its translation; if they are streamed or apart, until any update.
 
         Raises:
             ServiceError: the first one that any of them ended with.
         """
         # The engine checks the deadline too, but a hanging engine must not block the client.
-        timer = None if self._deadline_seconds is None else self._loop.call_at(self._deadline_seconds, self._expire)
+        deadline_seconds = self._group.deadline_seconds
+        timer = None if deadline_seconds is None else self._loop.call_at(deadline_seconds, self._expire)
         try:
-            await self._changed.wait()
+            await self._changed
         finally:
             if timer is not None:
                 timer.cancel()
-        self._changed.clear()
+        self._changed = self._loop.create_future()
         if self._error is not None:
             raise self._error
 
     def _expire(self) -> None:
-        if not self._changed.is_set():
+        if not self._changed.done():
             self._error = self._error or DeadlineExceededError(EXPIRED)
-            self._changed.set()
+            self._note_change()
+
+    def _note_change(self) -> None:
+        if not self._changed.done():
+            self._changed.set_result(None)
 
     def updates(self) -> Iterator[tuple[int, bool]]:
         """Yields the index of every sequence with a new token or its translation, and whether it is complete."""
         while self._updates:
-            index = self._updates.pop()
-            yield index, index in self._ended
+            sequence = self._updates.pop()
+            yield self._indices[sequence], sequence in self._ended
 
-    def _token_listener(self, index: int, spec: SequenceSpec, notifier: LoopNotifier) -> Callable[[int], None]:
-        tokens, updates = self.tokens[index], self._updates
-        left = spec.options.start_tokens
+    def _listen(self, notifier: LoopNotifier) -> None:
+        for index, sequence in enumerate(self.sequences):
+            self.tokens.append([])
+            if sequence.options.rows == 1:
+                sequence.on_token = self._token_listener(sequence, self.tokens[index], notifier)
+
+    def _token_listener(
+        self, sequence: DecodingSequence, tokens: list[int], notifier: LoopNotifier
+    ) -> Callable[[int], None]:
+        left = sequence.options.start_tokens
 
         def on_token(token_id: int) -> None:
             nonlocal left
@@ -186,25 +203,34 @@ class Submission:
                 left -= 1
                 return
             tokens.append(token_id)
-            updates.add(index)
+            self._updates.add(sequence)
             if len(tokens) == 1 or self._scheduler.paced:
                 # The first token skips the pause of the notifier.
-                call_soon(self._loop, self._changed.set)
+                call_soon(self._loop, self._note_change)
             else:
-                notifier.notify(self._loop, self._changed)
+                notifier.notify(self._loop, self._note_change)
 
         return on_token
 
-    def _end(self, index: int, sequence: DecodingSequence) -> None:
-        if sequence.error is None:
+    def _end(self, sequences: list[DecodingSequence]) -> None:
+        for sequence in sequences:
+            if sequence.error is not None and not self.apart:
+                self._error = self._error or sequence.error
+                continue
             if start_tokens := sequence.options.start_tokens:
-                sequence.hypotheses = [hypothesis.without_start(start_tokens) for hypothesis in sequence.hypotheses]
-            self._ended.add(index)
-            self._updates.add(index)
-        else:
-            self._error = self._error or sequence.error
-        if self._notifier is not None or self.done or self._error is not None:
-            self._changed.set()
+                sequence.hypotheses = tuple([item.without_start(start_tokens) for item in sequence.hypotheses])
+            self._ended.add(sequence)
+            if self._indices:
+                self._updates.add(sequence)
+        self.done = len(self._ended) == len(self.sequences)
+        if self._indices or self.done or self._error is not None:
+            self._note_change()
+
+
+class SharedSubmission(Submission):
+    """Sequences of several requests: `change` returns after each end, and raises the error of no sequence."""
+
+    apart = True
 
 
 def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: object) -> None:
@@ -228,9 +254,10 @@ async def run_sequences(
     Raises:
         ServiceError: the first one that any sequence ended with; the others are canceled.
     """
-    with Submission(scheduler, specs, deadline_seconds=deadline_seconds, patient=True) as submission:
+    sequences = tuple([DecodingSequence(*spec) for spec in specs])
+    with Submission(scheduler, sequences, deadline_seconds=deadline_seconds, patient=True) as submission:
         await submission.finish()
-    return submission.sequences
+    return sequences
 
 
 def _trace_phases(trace: Trace, sequences: Iterable[DecodingSequence]) -> None:

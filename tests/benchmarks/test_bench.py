@@ -9,9 +9,12 @@ import yaml
 from dragoman import command_line
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.native.library import library_path
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 
-QUESTIONS = ("offline", "online", "service", "replicas", "scheduling", "profile", "training")
+CASES = cases(__file__)
+
+QUESTIONS = ("offline", "online", "service", "replicas", "scheduling", "profile")
 TINY = {"steps": 9, "source_tokens": 3, "target_tokens": 3, "rows": [1, 2]}
 needs_library = pytest.mark.skipif(library_path() is None, reason="needs the native library")
 
@@ -69,13 +72,6 @@ def test_an_unknown_question_is_rejected_with_the_known_ones(capsys: pytest.Capt
     assert all(question in error for question in QUESTIONS)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (["--rounds", "2", "--set", "steps=0"], "dragoman bench profile: steps: "),
-        (["--plan", "nowhere.yaml"], "dragoman bench profile: plan: nowhere.yaml: "),
-        (["--document", "nowhere.md"], "dragoman bench profile: document: nowhere.md: "),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "problem"), CASES["invalid input is reported before measuring"])
 def test_invalid_input_is_reported_before_measuring(arguments: list[str], problem: str, tmp_path: Path) -> None:
     assert refusal("profile", "--set", f"bundle={tmp_path}", "--out", str(tmp_path), *arguments).startswith(problem)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import grpc.aio
 import pytest
@@ -206,54 +206,37 @@ def test_workers_compute_concurrently(server: BaselineServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requests", "expected"),
-    [
-        ([(4, "alpha beta."), (4, "one.", "two.")], [OK, OK]),
-        ([(1, "alpha.")], ["400 invalid"]),
-        ([(4, *["alpha."] * 9)], ["429 queue_full"]),
-    ],
-    ids=["served", "another beam size", "beyond the queue"],
+    ("protocol", "refused"),
+    [("rest", ["400 invalid", "429 queue_full"]), ("grpc", ["INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"])],
 )
-def test_baselines_answer_the_load_generator(server: BaselineServer, requests: list[Any], expected: list[str]) -> None:
+def test_baselines_answer_the_load_generator(
+    server: BaselineServer, protocol: Literal["rest", "grpc"], refused: list[str]
+) -> None:
+    """Another beam size and more texts than the queue has places are refused."""
+
     async def run() -> list[str]:
         batcher = Batcher(server.model_copy(update={"waiting": 8}), Parrot())
-        app = web.Application()
+        app, grpc_server = web.Application(), grpc.aio.server()
         app.add_routes(routes(TextTranslator(server, batcher)))
+        grpc_server.add_generic_rpc_handlers((grpc_handlers(TextTranslator(server, batcher)),))
+        port = grpc_server.add_insecure_port("127.0.0.1:0")
+        await grpc_server.start()
         runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         batching = asyncio.create_task(batcher.run())
-        async with open_clients(Targets("", f"http://127.0.0.1:{runner.addresses[0][1]}"), {"rest"}) as client:
-            kind = RequestKind(protocol="rest")
-            sent = [LoadRequest(tuple(texts), kind, SearchOptions(beam_size=size)) for size, *texts in requests]
-            answers = await asyncio.gather(*map(client.send, sent))
-        batching.cancel()
-        await runner.cleanup()
-        return [answer.outcome for answer in answers]
-
-    assert asyncio.run(run()) == expected
-
-
-def test_a_baseline_answers_over_grpc(server: BaselineServer) -> None:
-    async def run() -> list[str]:
-        batcher = Batcher(server.model_copy(update={"waiting": 8}), Parrot())
-        grpc_server = grpc.aio.server()
-        grpc_server.add_generic_rpc_handlers((grpc_handlers(TextTranslator(server, batcher)),))
-        port = grpc_server.add_insecure_port("127.0.0.1:0")
-        await grpc_server.start()
-        batching = asyncio.create_task(batcher.run())
-        async with open_clients(Targets(f"127.0.0.1:{port}", ""), {"grpc"}) as client:
-            kind = RequestKind(protocol="grpc")
-            sent = [
-                LoadRequest(texts, kind, SearchOptions(beam_size=beam_size))
-                for beam_size, texts in ((4, ("alpha.",)), (1, ("alpha.",)), (4, ("alpha.",) * 9))
-            ]
+        targets = Targets(f"127.0.0.1:{port}", f"http://127.0.0.1:{runner.addresses[0][1]}")
+        async with open_clients(targets, {protocol}) as client:
+            kind = RequestKind(protocol=protocol)
+            texts = ((4, ("alpha beta.",)), (4, ("one.", "two.")), (1, ("alpha.",)), (4, ("alpha.",) * 9))
+            sent = [LoadRequest(each, kind, SearchOptions(beam_size=beam_size)) for beam_size, each in texts]
             answers = [await client.send(item) for item in sent]
         batching.cancel()
         await grpc_server.stop(None)
+        await runner.cleanup()
         return [answer.outcome for answer in answers]
 
-    assert asyncio.run(run()) == [OK, "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"]
+    assert asyncio.run(run()) == [OK, OK, *refused]
 
 
 def test_a_random_model_translates_made_up_sentences_of_the_lengths_of_the_data(toy_data: str) -> None:

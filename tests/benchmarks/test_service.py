@@ -14,9 +14,20 @@ from benchmarks.served import ServedSentence, read_sentences
 from benchmarks.service import Answer, ServicePlan, measure_lone
 from dragoman.model.data.corpus import CorpusError
 from dragoman.serve.bundle.bundle import Bundle
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 CPU = min(os.sched_getaffinity(0))
-QUICK: dict[str, Any] = {"rounds": 1, "seconds": 0.3, "warm_up_seconds": 0.1, "clients": 4, "slots": 4, "sentences": 4}
+QUICK: dict[str, Any] = {
+    "rounds": 1,
+    "seconds": 0.3,
+    "warm_up_seconds": 0.1,
+    "clients": 4,
+    "slots": 4,
+    "sentences": 4,
+    "texts": 2,
+}
 QUICK |= {"server_cpus": (CPU,), "generator_cpus": (CPU,)}
 # Two servers and a process of clients.
 pytestmark = pytest.mark.usefixtures("forked_servers")
@@ -44,28 +55,27 @@ def test_one_client_asks_in_every_way_and_is_compared_with_the_engine(report: Re
 
 def test_clients_and_server_count_the_same_requests(report: Report) -> None:
     rows = rows_of(report, 1)
-    assert list(rows["sentences/s"]) == ["gRPC", "REST", "TranslateMany"]
+    assert list(rows["sentences/s"]) == ["REST", "gRPC", "TranslateMany", "REST, lists of 2", "library, lists"]
     assert min(rows["sentences/s"].values()) > 0
     assert set(rows["failed requests"].values()) == set(rows["uncounted requests"].values()) == {0}
 
 
 def test_cpu_of_engines_is_part_of_that_of_the_process(report: Report) -> None:
     rows = rows_of(report, 1)
-    for interface in rows["sentences/s"]:
+    for interface in rows["CPU in engines, %"]:
         engines, outside = rows["CPU in engines, %"][interface], rows["CPU outside the engines, %"][interface]
         assert 0 <= engines <= 100
         assert engines + outside == pytest.approx(100)
         assert 1 <= rows["rows of a decoder step"][interface] <= 4
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"words": 1}, "words: 1: expected more"),
-        ({"data": "tsv:{folder}/pairs.de-en.tsv"}, "de-en: expected a direction"),
-        ({"data": "tsv:{folder}/long.en-de.tsv"}, "expected sentences"),
-    ],
-)
+def test_the_stages_and_the_other_threads_make_up_the_cpu_time_outside_the_engines(report: Report) -> None:
+    for (figures,) in report.tables[2].columns.values():
+        stages = dict(figures)
+        assert stages.pop("outside the engines") == pytest.approx(sum(stages.values()))
+
+
+@pytest.mark.parametrize(("change", "reason"), CASES["invalid input is reported first"])
 def test_invalid_input_is_reported_first(toy_bundle: Path, tmp_path: Path, change: dict[str, Any], reason: str) -> None:
     (tmp_path / "pairs.de-en.tsv").write_text("wort\tword\n", encoding="utf-8")
     (tmp_path / "long.en-de.tsv").write_text(f"{'bird ' * 99}\tx\n", encoding="utf-8")

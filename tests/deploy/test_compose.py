@@ -1,8 +1,11 @@
 """`compose.yaml` matches its mounted files and the server."""
 
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from dragoman.serve.settings import ServeSettings
@@ -28,6 +31,24 @@ def test_models_are_pulled_into_a_volume_before_the_server_starts() -> None:
     assert server["volumes"] == ["models:/models:ro"]
     assert server["depends_on"] == {"pull": {"condition": "service_completed_successfully"}}
     assert {"mem_limit", "pids_limit", "read_only", "cap_drop", "security_opt"} <= set(pull)
+
+
+@pytest.mark.parametrize(("is_served", "status"), [(True, 0), (False, 1)])
+def test_a_list_of_models_is_pulled_and_without_a_network_the_volume_decides(
+    is_served: bool, status: int, tmp_path: Path
+) -> None:
+    """The names may be on several lines. A failed pull ends the start only if the volume is empty."""
+    pull = yaml.safe_load((ROOT / "compose.models.yaml").read_text())["services"]["pull"]
+    (tmp_path / "dragoman").write_text('#!/bin/sh\necho "$@"\nexit 1\n')
+    (tmp_path / "dragoman").chmod(0o755)
+    if is_served:
+        (tmp_path / "served").mkdir()
+    command = pull["command"][0].replace("$$", "$").replace("/models", str(tmp_path))
+    variables = {"MODELS": "en-de\nde-en\n", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(
+        [*pull["entrypoint"], command], env=variables, capture_output=True, encoding="utf-8", check=False
+    )
+    assert (done.returncode, done.stdout) == (status, f"pull --to {tmp_path}/served en-de de-en\n")
 
 
 def test_third_party_images_are_pinned_by_version() -> None:

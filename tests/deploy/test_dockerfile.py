@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.hub import argos, firefox
+from dragoman.hub.names import LanguagePair, parse_name
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.settings import ServeSettings
 from tests.support.paths import ROOT
@@ -209,6 +211,7 @@ def test_the_terms_of_pulled_models_are_in_the_label_and_in_a_file() -> None:
     assert "> /pulled/LICENSES.txt" in run
     (label,) = arguments_of(STAGES["serving"], "LABEL")
     assert "/models/LICENSES.txt" in label
+    assert "/models/*/README.md" in label
 
 
 def test_no_stage_needs_another_shell_than_that_of_the_image() -> None:
@@ -237,9 +240,21 @@ def run_pull(folder: Path, models: str, program: str) -> tuple[int, dict[str, st
 
 def test_models_are_pulled_by_the_shell_of_the_image(tmp_path: Path) -> None:
     program = 'echo "$4: license: mit"; echo other; echo "$@" > "$3/arguments"'
-    status, files = run_pull(tmp_path, "en-de  de-en", program)
+    status, files = run_pull(tmp_path, "en-de\nde-en", program)
     assert status == 0
     assert files == {"LICENSES.txt": "en-de: license: mit\n", "arguments": f"pull --to {tmp_path}/pulled en-de de-en\n"}
+
+
+def test_the_list_of_an_image_has_pairs_of_languages_both_ways() -> None:
+    pairs = [parse_name(name) for name in (ROOT / "deploy" / "europe.txt").read_text().split()]
+    known = {(pair.source, pair.target) for pair in pairs if isinstance(pair, LanguagePair)}
+    assert len(known) == len(pairs)
+    assert {(target, source) for source, target in known} == known
+
+
+def test_mirrors_are_arguments_of_the_build() -> None:
+    names = {argument.partition("=")[0] for argument in arguments_of(STAGES["pulled"], "ARG")}
+    assert names == {"MODELS", "HF_ENDPOINT", firefox.VARIABLE, argos.VARIABLE}
 
 
 def test_without_models_nothing_is_pulled(tmp_path: Path) -> None:

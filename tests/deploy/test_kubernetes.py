@@ -72,12 +72,6 @@ def test_a_manifest_is_valid(name: tuple[str, str]) -> None:
     validate(BASE[name])
 
 
-def test_a_misspelled_field_is_rejected() -> None:
-    manifest = BASE["Deployment", "dragoman"]
-    with pytest.raises(kubernetes_validate.ValidationError):
-        validate({**manifest, "spec": {**manifest["spec"], "replica": 2}})
-
-
 @pytest.mark.parametrize(("overlay", "more"), [("cpu", ()), ("cuda", ()), ("models", ("PersistentVolumeClaim",))])
 def test_every_rendered_manifest_of_an_overlay_is_valid(overlay: str, more: tuple[str, ...]) -> None:
     manifests = render(overlay)

@@ -22,25 +22,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
     return ZipFile(path)
 
 
-def test_every_module_of_the_packages_is_in_the_wheel(wheel: ZipFile) -> None:
-    folders = (ROOT / "dragoman", *(path for path in (ROOT / "dragoman").iterdir() if path.is_dir()))
-    modules = {path.relative_to(ROOT).as_posix() for folder in folders for path in folder.rglob("*.py")}
-    assert modules == {name for name in wheel.namelist() if name.endswith(".py")}
-
-
-def test_data_of_the_packages_are_in_the_wheel(wheel: ZipFile) -> None:
+def test_every_module_and_all_data_of_the_packages_are_in_the_wheel(wheel: ZipFile) -> None:
+    suffixes = (".py", ".json", ".proto", ".svg", ".tsv", ".txt", ".typed", ".yaml")
     package = ROOT / "dragoman"
-    folders = (package / "model/recipes", package / "loadtest/scenarios", package / "export/imports/sentences")
-    files = {path.relative_to(ROOT).as_posix() for folder in folders for path in folder.iterdir() if path.is_file()}
-    assert files
-    single = {
-        "dragoman/hub/catalog.json",
-        "dragoman/protos/translation.proto",
-        "dragoman/loadtest/protocols.yaml",
-        "dragoman/model/demo/lexicon.yaml",
-        "dragoman/model/demo/sentences.yaml",
-    }
-    assert {*files, *single} <= set(wheel.namelist())
+    folders = (package, *(path for path in package.iterdir() if path.is_dir() and path.name != "bundles"))
+    files = {path.relative_to(ROOT).as_posix() for folder in folders for path in folder.rglob("*")}
+    packed = {name for name in wheel.namelist() if not name.startswith(("dragoman/bundles/", "dragoman-"))}
+    assert {name for name in files if name.endswith(suffixes)} == {name for name in packed if name.endswith(suffixes)}
 
 
 def test_the_wheel_holds_no_tests_and_no_caches(wheel: ZipFile) -> None:

@@ -10,7 +10,10 @@ from dragoman.export.teacher_forcing import Pair, read_translations
 from dragoman.export.torch_weights import to_weights
 from dragoman.model.network.transformer import Transformer
 from dragoman.serve.bundle.manifest import AttentionHead
+from tests.support.cases import cases
 from tests.support.toy import OPTIONS, random_model
+
+CASES = cases(__file__)
 
 TOKENS = 4
 
@@ -44,15 +47,7 @@ def measured(model: Transformer, maps: NDArray[np.float32]) -> HeadMeasure:
     return measure
 
 
-@pytest.mark.parametrize(
-    ("shares", "chosen"),
-    [
-        ([0.9, 0.5, 0.9, 0.9], (1, 0)),
-        ([0.99, 0.5, 0.2, 0.1], (0, 0)),
-        ([0.5, 0.99, 0.2, 0.1], (0, 1)),
-        ([0.0, 0.0, 0.9, 0.91], (1, 0)),
-    ],
-)
+@pytest.mark.parametrize(("shares", "chosen"), CASES["the usual head is taken unless worse"])
 def test_the_usual_head_is_taken_unless_worse(shares: list[float], chosen: tuple[int, int], model: Transformer) -> None:
     maps = np.stack([blurred(share) for share in shares]).reshape(2, 2, TOKENS, TOKENS)
     heads, quality = measured(model, maps).choose()

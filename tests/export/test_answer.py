@@ -5,6 +5,9 @@ import math
 import pytest
 
 from dragoman.export.answer import Answer, Labeled, Sentence, describe_difference, first_difference
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 SENTENCE = Sentence("a b c", (8, 9, 2))
 EXPECTED = Answer((5, 6, 7), -1.5, (-0.5, -0.25, -0.5, -0.25))
@@ -19,16 +22,7 @@ def describe(actual: Answer) -> str:
     return describe_difference(SENTENCE, Labeled("expected", EXPECTED), Labeled("actual", actual), gap)
 
 
-@pytest.mark.parametrize(
-    ("target_ids", "difference"),
-    [
-        ((9, 6, 7), "step 0: expected: token 5, actual: token 9; the best logit leads by 0.00e+00"),
-        ((5, 6, 9), "step 2: expected: token 7, actual: token 9; the best logit leads by 2.00e+00"),
-        ((5, 6), "step 2: expected: token 7, actual: EOS; the best logit leads by 2.00e+00"),
-        ((5, 6, 7, 8), "step 3: expected: EOS, actual: token 8; the best logit leads by 3.00e+00"),
-        ((), "step 0: expected: token 5, actual: EOS; the best logit leads by 0.00e+00"),
-    ],
-)
+@pytest.mark.parametrize(("target_ids", "difference"), CASES["the first different token is reported"])
 def test_the_first_different_token_is_reported(target_ids: tuple[int, ...], difference: str) -> None:
     assert describe(Answer(target_ids, -1.5)) == f"{difference}: a b c"
 

@@ -31,12 +31,26 @@ def test_the_export_of_a_bundle_equals_the_bundle(toy_bundle: Path, tmp_path: Pa
     assert again.manifest.provenance.steps == first.manifest.provenance.steps > 0
 
 
-def test_an_export_states_purpose_and_license_and_the_next_one_keeps_them(toy_bundle: Path, tmp_path: Path) -> None:
-    options = ["--out", str(tmp_path / "first"), "--description", "sums of words", "--license", "MIT"]
+def test_an_export_states_purpose_license_and_beam_and_the_next_one_keeps_them(
+    toy_bundle: Path, tmp_path: Path
+) -> None:
+    options = [
+        "--out",
+        str(tmp_path / "first"),
+        "--description",
+        "sums of words",
+        "--license",
+        "MIT",
+        "--beam-size",
+        "4",
+    ]
     command_line.run("export", [str(toy_bundle), *options])
     command_line.run("export", [str(tmp_path / "first"), "--out", str(tmp_path / "second")])
     manifests = [Bundle.open(folder).manifest for folder in (toy_bundle, tmp_path / "second")]
-    assert [(each.description, each.license) for each in manifests] == [("", ""), ("sums of words", "MIT")]
+    assert [(each.description, each.license, each.beam_size) for each in manifests] == [
+        ("", "", 1),
+        ("sums of words", "MIT", 4),
+    ]
 
 
 @pytest.fixture(scope="module", name="in_8_bits")

@@ -19,14 +19,17 @@ from dragoman.model.errors import RunError
 from dragoman.model.run import RunFolder, TrainedModel
 from dragoman.model.samples import Sample, read_samples
 from dragoman.model.search import generate_greedy
-from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerError
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from dragoman.serve.bundle.bundle import ENCODER_FILE, WEIGHTS_FILE, Bundle, BundleError, write_manifest
 from dragoman.serve.bundle.manifest import BundleDirection, CacheSpec, GoldenSentence
 from dragoman.serve.bundle.tokenizer import TOKENIZER_FILE
 from dragoman.serve.runtime.placement import open_sessions
 from tests.support import toy
+from tests.support.cases import cases
 from tests.support.commands import Capture, refusal
-from tests.support.toy import TOY_CONFIG, export_model, random_model, samples_of, toy_test_sentences, translate_toy
+from tests.support.toy import TOY_CONFIG, random_model, samples_of, toy_test_sentences, translate_toy
+
+CASES = cases(__file__)
 
 EN_DE = BundleDirection(source="en", target="de")
 
@@ -95,8 +98,8 @@ def test_of_few_clear_translations_the_clearest_are_golden() -> None:
 
     unclear = candidates("de", 0.3, 0.1, 0.5, 0.2, 0.4, 0.0)
     chosen = choose_golden([*unclear, *candidates("fr", *[2.0] * module.MIN_GOLDEN, 0.9)], 1.0)
-    assert [item.gap for item in chosen if item.languages == ("en", "de")] == [0.3, 0.5, 0.2, 0.4]
-    assert [item.gap for item in chosen if item.languages == ("en", "fr")] == [2.0] * module.MIN_GOLDEN
+    assert [item.gap for item in chosen if item.sentence.languages == ("en", "de")] == [0.3, 0.5, 0.2, 0.4]
+    assert [item.gap for item in chosen if item.sentence.languages == ("en", "fr")] == [2.0] * module.MIN_GOLDEN
 
 
 def test_few_clear_translations_are_reported(
@@ -141,11 +144,11 @@ def test_a_bundle_without_golden_sentences_is_not_made(toy_run: RunFolder, sourc
 def test_an_export_that_fails_leaves_nothing_behind(
     toy_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    def export_some(*given: Any) -> None:
+    def export_some(*given: Any, **_: Any) -> None:
         folder: Path = given[-1]
         (folder / "encoder.onnx").write_bytes(b"half")
 
-    def fail(*_: Any) -> NoReturn:
+    def fail(*_: Any, **__: Any) -> NoReturn:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(module, "export_model", export_some)
@@ -206,11 +209,6 @@ def test_a_direction_without_golden_sentences_makes_no_bundle(two_way_tokenizer:
     assert not any(tmp_path.iterdir())
 
 
-def test_several_target_languages_need_tokens_of_their_own(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="no token <2de>"):
-        export_model(random_model(3, tokenizer.vocabulary_size), tokenizer, tmp_path / "two", toy.TWO_WAYS)
-
-
 def test_a_run_with_samples_of_another_direction_is_refused(two_way_run: RunFolder, tmp_path: Path) -> None:
     run = RunFolder(copytree(two_way_run.path, tmp_path / "run"))
     run.samples.write_text("fr\tde\talpha\n", encoding="utf-8")
@@ -219,16 +217,7 @@ def test_a_run_with_samples_of_another_direction_is_refused(two_way_run: RunFold
     assert message.startswith(f"dragoman export: run: {expected}")
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["RUN", "--out", "."], "out: .: exists"),
-        (["run", "--out", "bundle"], "run: run"),
-        (["RUN", "--out", "toy", "--align", "9:0"], "align: 9:0: expected a layer below"),
-        *((["RUN", "--out", "toy", "--name", name], "name: ") for name in (" ", "a b", "../a", "x" * 65)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "problem"), CASES["what cannot be exported is refused by name"], ids=str)
 def test_what_cannot_be_exported_is_refused_by_name(
     toy_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], problem: str
 ) -> None:

@@ -54,8 +54,10 @@ def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHu
     """A hub without repositories; the library is pointed at it."""
     with run_hub() as fake:
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", fake.address)
+        monkeypatch.setenv("HF_ENDPOINT", fake.address)
         monkeypatch.setattr(connection, "FIRST_PAUSE_SECONDS", 0.0)
         monkeypatch.setenv("ARGOS_PACKAGE_INDEX", f"{fake.address}/argos")
+        monkeypatch.setenv("DRAGOMAN_FIREFOX_MODELS", f"{fake.address}/firefox")
         monkeypatch.setenv("DRAGOMAN_CACHE", str(tmp_path / "cache"))
         yield fake
 

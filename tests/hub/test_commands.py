@@ -1,6 +1,7 @@
 """The commands that take names of models, as processes and in this process."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -103,10 +104,71 @@ def test_other_folders_are_never_replaced(target: str, checkpoint: dict[str, byt
     assert list(taken.parent.iterdir()) == [taken]
 
 
+@pytest.mark.usefixtures("fake_hub")
 def test_the_catalog_is_listed(call: Call) -> None:
     lines = call("models", "--remote").splitlines()
-    assert lines[0].split() == ["pair", "model", "download", "license"]
+    columns = ["pair", "model", "architecture", "license", "reason", "size", "chrF++", "COMET"]
+    assert lines[0].split() == columns
     assert any(line.split()[:2] == ["en-de", NAME] for line in lines)
+
+
+def add_models(hub: FakeHub) -> None:
+    for pair, architecture, chrf in (("en-cs", "tiny", 50.1), ("cs-en", "base", 61.25), ("en-de", "tiny", 55.0)):
+        hub.registry.add(
+            pair, {"model.bin": b"model", "vocab.spm": b"vocabulary"}, architecture=architecture, chrf=chrf
+        )
+    hub.registry.add("en-cs", {"model.bin": bytes(25_000_000), "vocab.spm": b""}, architecture="base-memory", chrf=52.0)
+    hub.registry.add("fi-cs", {"model.bin": b"", "vocab.spm": b""}, status="Nightly")
+
+
+def test_the_models_of_a_language_are_listed_with_the_measurements_of_the_registry_and_the_reason(
+    fake_hub: FakeHub, store: Store, call: Call
+) -> None:
+    add_models(fake_hub)
+    lines = [re.split("  +", line) for line in call("models", "--language", "cs").splitlines()[1:]]
+    best = "Firefox: base-memory (Release), best of 2: chrF++ 52.0 of flores200-plus"
+    assert lines == [
+        ["cs-en", "firefox:cs-en", "base", "MPL-2.0", "Firefox: base (Release)", "0 MB", "61.2", "0.6125"],
+        ["en-cs", "firefox:en-cs", "base-memory", "MPL-2.0", best, "25 MB", "52.0", "0.5200"],
+    ]
+    text = call("models", "--remote")
+    assert re.search(r"^en-de +firefox:en-de ", text, re.MULTILINE)
+    assert re.search(r"^de-en +Helsinki-NLP/opus-mt-de-en .*OPUS-MT: no released one of Firefox", text, re.MULTILINE)
+    assert store.installed() == []
+    with pytest.raises(SystemExit, match=r"^dragoman models: qq: no pair of the catalog has this language, expected"):
+        call("models", "--language", "qq")
+
+
+def test_without_a_registry_the_list_is_shown_with_a_note(
+    fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_FIREFOX_MODELS", f"{fake_hub.address}/elsewhere")
+    monkeypatch.setattr(sys, "argv", ["dragoman", "models", "--remote"])
+    main()
+    output, errors = capsys.readouterr()
+    assert NAME in output
+    assert errors.startswith("dragoman models: without those of Firefox Translations: ")
+    assert errors.count("\n") == 1
+
+
+def test_all_pairs_of_a_language_are_pulled(
+    fake_hub: FakeHub, store: Store, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_models(fake_hub)
+    record = keep(store, installed("firefox:cs-en", "key"))
+    pulled: list[str] = []
+
+    def pull(_: Store, name: str, *__: object, **___: object) -> Installed:
+        pulled.append(name)
+        return record
+
+    monkeypatch.setattr("dragoman.hub.commands.install", pull)
+    call("pull", "--all-of", "cs")
+    assert pulled == ["cs-en", "en-cs"]
+    with pytest.raises(SystemExit, match="qq: no pair of the catalog has this language"):
+        call("pull", "--all-of", "qq")
+    with pytest.raises(SystemExit, match=r"^dragoman pull: NAME, --all-of: expected a name or a language"):
+        call("pull")
 
 
 @pytest.mark.usefixtures("fake_hub")
@@ -123,8 +185,9 @@ def test_a_bundle_stays_until_its_last_name_is_removed(store: Store, call: Call)
 
 def test_models_that_are_served_together_are_links_in_one_folder(store: Store) -> None:
     models = [keep(store, installed("a/one", "k1", "one")), keep(store, installed("a/two", "k2", "two"))]
-    folder = store.link(models)
-    assert store.link(models) == folder
+    bundles = {model.model: store.bundle(model.key) for model in models}
+    folder = store.link(bundles)
+    assert store.link(bundles) == folder
     assert sorted(path.name for path in folder.iterdir()) == ["one", "two"]
     assert (folder / "two").resolve() == store.bundle("k2").resolve()
     store.remove(models[0])
@@ -165,12 +228,13 @@ def test_a_pull_by_another_name_waits_for_files_of_the_first_one(store: Store, m
     fetching: list[int] = []
     most: list[int] = []
 
-    def fetch_slowly(self: Snapshot, folder: Path) -> None:
+    def fetch_slowly(self: Snapshot, folder: Path) -> Path:
         fetching.append(0)
         most.append(len(fetching))
         time.sleep(1.0)
-        fetch(self, folder)
+        fetched = fetch(self, folder)
         fetching.pop()
+        return fetched
 
     monkeypatch.setattr(Snapshot, "fetch", fetch_slowly)
     for pull in pulls:

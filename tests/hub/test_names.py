@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from dragoman.hub.argos import find_package
 from dragoman.hub.catalog import read_catalog
 from dragoman.hub.licenses import describe_license, forbids_commercial_use
-from dragoman.hub.names import ArgosModel, HubError, LocalModel, Reference, RepositoryModel, parse_name
+from dragoman.hub.names import (
+    ArgosModel,
+    FirefoxModel,
+    HubError,
+    LanguagePair,
+    LocalModel,
+    Reference,
+    RepositoryModel,
+    parse_name,
+)
+from dragoman.serve.settings import SHIPPED_BUNDLE
 from tests.support.fake_hub import FakeHub
 
 
@@ -22,7 +32,12 @@ from tests.support.fake_hub import FakeHub
         ("ct2:a/b", RepositoryModel("a/b")),
         ("argos:en-es", ArgosModel("en", "es")),
         ("argos:en_es", ArgosModel("en", "es")),
-        ("en-de", RepositoryModel("Helsinki-NLP/opus-mt-en-de")),
+        ("included", LocalModel(SHIPPED_BUNDLE)),
+        ("en-de", LanguagePair("en", "de")),
+        ("en-zh_hant", LanguagePair("en", "zh-Hant")),
+        ("firefox:en-de", FirefoxModel("en", "de")),
+        ("firefox:zh_hant-en", FirefoxModel("zh-Hant", "en")),
+        ("firefox:en-de@base-memory", FirefoxModel("en", "de", "base-memory")),
     ],
 )
 def test_a_name_has_one_meaning(name: str, reference: Reference) -> None:
@@ -33,7 +48,10 @@ def test_a_name_has_one_meaning(name: str, reference: Reference) -> None:
     ("name", "problem"),
     [
         ("argos:english", "expected argos:SOURCE-TARGET"),
-        ("qq-zz", "no model in the catalog"),
+        ("firefox:german", "expected firefox:SOURCE-TARGET"),
+        ("firefox:en-de@", "expected firefox:SOURCE-TARGET"),
+        ("argos:en-de@tiny", "expected argos:SOURCE-TARGET"),
+        ("en-de@tiny", "no such file or folder"),
         ("/none/such", "no such file or folder"),
         ("../a", "no such file or folder"),
         ("modell", "no such file or folder"),
@@ -97,7 +115,7 @@ def test_the_newest_argos_package_of_the_languages_is_found(fake_hub: FakeHub) -
     fake_hub.packages["translate-es_en-2_0.argosmodel"] = b"other"
     package = find_package(ArgosModel("en", "es"))
     assert package.origin == f"{fake_hub.address}/argos/translate-en_es-1_10.argosmodel"
-    assert package.file.size_bytes == len(b"content")
+    assert package.files[0].size_bytes == len(b"content")
     with pytest.raises(HubError, match="has no package for these languages"):
         find_package(ArgosModel("de", "es"))
 

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -16,21 +17,20 @@ import huggingface_hub.constants
 import pytest
 from ctranslate2.converters import TransformersConverter
 
-from benchmarks.systems import ctranslate2_system
 from dragoman.hub import connection, download
-from dragoman.hub.convert import Languages
 from dragoman.hub.install import find_bundle, install
+from dragoman.hub.names import Languages
 from dragoman.hub.store import Store
-from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.library.aio import find_models
 from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.local.errors import ModelError
 from tests.hub.conftest import NAME, left, pulled_files, refusal, write_files
-from tests.support.ctranslate2_models import write_model, write_package
 from tests.support.fake_hub import MIN_LFS_BYTES, TOKEN, FakeHub, Repository
+from tests.support.hub_program import ARGOS, argos_package
 from tests.support.multilingual import write_mbart50, write_nllb
 from tests.support.paths import ROOT
 from tests.support.scripted_server import reply, run_scripted_server
 from tests.support.t5 import MADLAD_LANGUAGES, write_t5
-from tests.support.toy import random_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
 
@@ -59,6 +59,21 @@ def test_an_installed_model_needs_no_network(hub: FakeHub, monkeypatch: pytest.M
     assert hub.requests == []
 
 
+def test_a_program_finds_the_size_of_a_download_on_standard_error_and_has_none_offline(
+    hub: FakeHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ModelError, match=f"{NAME}: not installed, expected an installed model offline"):
+        find_models([NAME], offline=True)
+    assert hub.requests == []
+    folder = find_models([NAME], offline=False)
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert re.search(rf"^{NAME}: downloads [0-9,]+ MB from {NAME}@", errors, re.MULTILINE)
+    hub.requests.clear()
+    assert find_models(["en-de"], offline=True) == folder
+    assert hub.requests == []
+
+
 def test_offline_updates_keep_the_installed_model(hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = install(store, NAME)
     hub.requests.clear()
@@ -76,9 +91,16 @@ def test_offline_nothing_is_asked(name: str, hub: FakeHub, store: Store, monkeyp
 
 
 @pytest.mark.usefixtures("hub")
-def test_an_unreachable_hub_is_refused_with_what_to_do(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_one_line_names_the_missing_model_and_how_to_bring_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    assert "no connection: ConnectError" in refusal(store)
+    monkeypatch.setenv("DRAGOMAN_FIREFOX_MODELS", "http://127.0.0.1:9")
+    for name in (NAME, "en-de", "firefox:en-de"):
+        told = refusal(store, name)
+        assert told.startswith(f"{name}: not installed, and no connection: ConnectError")
+        assert f"`dragoman pull --to FOLDER {name}` there, `dragoman serve FOLDER` here" in told
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("answer", [{}, [], {"sha": "../x"}, {"sha": "a", "siblings": [{}]}, {"sha": 5}, None])
@@ -130,7 +152,7 @@ def test_the_next_pull_continues_an_interrupted_one(hub: FakeHub, store: Store, 
     environment = {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
     command = [sys.executable, "-m", "dragoman", "pull", NAME]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as pull:
-        while not [name for name in left(store) if name.endswith(".part") and (store.folder / name).stat().st_size]:
+        while hub.stalls or not any(part.stat().st_size for part in store.folder.glob("downloads/*/*.part")):
             assert pull.poll() is None
             time.sleep(0.01)
         pull.send_signal(signal.SIGINT)
@@ -258,11 +280,8 @@ def test_an_argos_package_with_a_name_that_no_disk_takes_is_refused(fake_hub: Fa
     assert "at most 60 characters" in refusal(store, "argos:en-de")
 
 
-def test_an_argos_package_is_pulled(fake_hub: FakeHub, store: Store, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    model = random_model(7, tokenizer.vocabulary_size, d_model=64, heads=4, encoder_layers=2, decoder_layers=2)
-    spec = ctranslate2_system.spec_of(model, tokenizer.source_pieces)
-    package = write_package(tmp_path / "p.argosmodel", write_model(tmp_path / "m", spec), tokenizer.model)
-    fake_hub.packages["translate-en_de-1_0.argosmodel"] = package.read_bytes()
+def test_an_argos_package_is_pulled(fake_hub: FakeHub, store: Store, tmp_path: Path) -> None:
+    fake_hub.packages[ARGOS] = argos_package(tmp_path / "argos").read_bytes()
     installed = install(store, "argos:en-de")
     assert (installed.model, installed.directions, installed.license) == ("argos-en-de", ("en-de",), None)
     assert not [name for name in left(store) if name.startswith("downloads")]

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.hub.convert import Languages, ModelFiles, convert
+from dragoman.hub.convert import ModelFiles, convert
 from dragoman.hub.install import install
+from dragoman.hub.names import Languages
 from dragoman.hub.store import Store
 from dragoman.serve.bundle.bundle import Bundle
 from tests.hub.conftest import NAME, left, pulled_files, refusal, write_files

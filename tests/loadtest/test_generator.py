@@ -16,7 +16,7 @@ from dragoman.loadtest.generator import run_closed_loop, run_open_loop
 from dragoman.loadtest.plan import LoadPlan, Part
 from dragoman.loadtest.results import why_void
 from dragoman.loadtest.samples import Book, Percentiles, Samples, percentile
-from dragoman.loadtest.scenario import Arrivals, ConstantPhase, LoadRequest, PoissonPhase
+from dragoman.loadtest.scenario import Arrivals, ConstantPhase, LoadRequest
 
 T = TypeVar("T")
 START_SECONDS = 5.0
@@ -133,13 +133,6 @@ def test_a_stall_delays_no_send_time() -> None:
     samples = generate(StallingServer(2.0, 5.0), make_plan(arrivals, 10.0))
     assert samples.begun.tolist() == arrivals.tolist()
     assert sorted(samples.answered["sent"]) == pytest.approx(arrivals.tolist())
-
-
-def test_requests_keep_the_times_of_a_poisson_plan() -> None:
-    arrivals = PoissonPhase(rate=50.0, duration_seconds=20.0).draw(np.random.default_rng(1))
-    samples = generate(StallingServer(5.0, 1.0), make_plan(arrivals, 20.0))
-    assert np.array_equal(np.sort(samples.answered["intended"]), arrivals)
-    assert samples.lag.max() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_busy_generator_is_late_and_its_run_is_void() -> None:

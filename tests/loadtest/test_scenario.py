@@ -15,7 +15,10 @@ from dragoman.loadtest.command import _READY_MADE
 from dragoman.loadtest.plan import WARM_UP, LoadPlan, draw_plan
 from dragoman.loadtest.protocols import PROTOCOLS
 from dragoman.loadtest.scenario import PoissonPhase, ReplayPhase, Scenario, ScenarioError, read_scenario, read_sentences
+from tests.support.cases import cases
 from tests.support.paths import ROOT
+
+CASES = cases(__file__)
 
 SENTENCES = ("One.", "Two.", "Three.")
 STEADY = {"name": "steady", "arrivals": "constant", "rate": 10, "duration_seconds": 5}
@@ -52,38 +55,10 @@ def test_ready_made_scenarios_are_valid(path: Path) -> None:
     assert draw_plan(read_scenario(path), read_sentences(None), seed=1).requests
 
 
-PHASES = "phases: [{arrivals: poisson}]\n"
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (f"{PHASES}color: green", r"color: Extra inputs"),
-        ("phases: [{arrivals: poisson, speed: 2}]", r"phases\.0\.poisson\.speed: Extra inputs"),
-        (f"{PHASES}requests: [{{options: {{beam: 4}}}}]", r"requests\.0\.options.*beam|unknown field"),
-        ("phases: [{arrivals: waves}]", r"phases\.0: .*'poisson', 'constant', 'burst', 'ramp', 'replay'"),
-        ("phases: [{arrivals: poisson, rate: 0}]", r"phases\.0\.poisson\.rate: .*greater than 0"),
-        ("phases: [{arrivals: burst, every_seconds: 1, burst_seconds: 2}]", r"burst_seconds: "),
-        ("phases: []", r"phases: .*at least 1 item"),
-        ("phases: [{arrivals: poisson}, {arrivals: ramp}]", r"phases: name: .*'load'"),
-        ("warm_up_seconds: 1", r"phases: Field required"),
-        ("phases: [", r"expected the node content"),
-        ("just text", r"valid dictionary"),
-        (f"{PHASES}requests: [{{protocol: soap}}]", r"requests\.0\.protocol: .*'soap'"),
-        (f"{PHASES}requests: [{{protocol: open-inference-rest}}]", r"requests\.0\.model: "),
-        (f"{PHASES}requests: [{{protocol: rest-score, options: {{beam_size: 4}}}}]", r"requests\.0\.options: "),
-        (f"{PHASES}requests: [{{protocol: generate, model: m, texts: {{2: 1}}}}]", r"requests\.0\.texts: "),
-        (f"{PHASES}requests: [{{fields: {{markupp: html}}}}]", r"requests\.0\.fields\.markupp: .*TranslateRequest"),
-        (f"{PHASES}requests: [{{protocol: grpc-many, fields: {{model: 3}}}}]", r"requests\.0\.fields\.model: .*got 3"),
-        (f"{PHASES}protocols: {{x: {{transport: http, call: /, body: {{q: $words}}, answer: a}}}}", r"x: .*\$words"),
-        (f"{PHASES}protocols: {{x: {{transport: sse, call: /, body: {{}}, answer: a}}}}", r"x: .*result: "),
-        (f"{PHASES}protocols: {{x: {{transport: grpc, call: /a.B/C, body: {{}}, answer: a}}}}", r"x: .*call: /a\.B/C"),
-        (f"{PHASES}objective: {{latency_seconds: 0.1, first_token_seconds: 0.2}}", r"objective: .*first_token_seconds"),
-    ],
-)
+@pytest.mark.parametrize(("content", "problem"), CASES["an invalid field is named"])
 def test_an_invalid_field_is_named(tmp_path: Path, content: str, problem: str) -> None:
     with pytest.raises(ScenarioError, match=problem):
-        read_scenario(write(tmp_path, content))
+        read_scenario(write(tmp_path, content.replace("PHASES ", "phases: [{arrivals: poisson}]\n")))
 
 
 def test_poisson_gaps_are_exponential_with_the_given_rate() -> None:
@@ -177,15 +152,7 @@ def test_a_replay_sends_the_recorded_requests_at_their_times(tmp_path: Path) -> 
     assert plan.requests[measured[1]].values["options"] == {"beam_size": 2}
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("0.5\nsoon\n", "line 2: "),
-        ('{"seconds": 1, "words": "One."}', "line 1: .*Extra inputs"),
-        ('{"text": ["One."]}', "line 1: .*Field required"),
-        ("\n", "expected at least one request"),
-    ],
-)
+@pytest.mark.parametrize(("content", "problem"), CASES["an invalid line of a trace is named"])
 def test_an_invalid_line_of_a_trace_is_named(tmp_path: Path, content: str, problem: str) -> None:
     with pytest.raises(ScenarioError, match=rf"^trace: .*trace\.jsonl: {problem}"):
         _ = ReplayPhase(trace=write(tmp_path, content, "trace.jsonl")).recorded

@@ -36,23 +36,9 @@ def test_score_and_interval_are_those_of_sacrebleu(metric: type[BLEU | CHRF]) ->
     assert (system.high - system.low) / 2 == pytest.approx(expected._ci)
 
 
-def test_the_interval_holds_the_score() -> None:
-    system = measure(BLEU(), GOOD, REFERENCES).system
-    assert 0 < system.low < system.score < system.high < 100
-
-
-def test_more_sentences_make_the_interval_narrower() -> None:
-    few, many = (measure(BLEU(), GOOD[:count], REFERENCES[:count]).system for count in (30, 120))
-    assert many.high - many.low < few.high - few.low
-
-
 def test_the_signature_has_metric_resamples_and_seed() -> None:
     signature = measure(BLEU(), GOOD, REFERENCES).signature
     assert signature.startswith("nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|version:")
-
-
-def test_the_same_translations_always_have_the_same_figures() -> None:
-    assert measure(BLEU(), GOOD, REFERENCES, BAD) == measure(BLEU(), GOOD, REFERENCES, BAD)
 
 
 def test_without_a_baseline_there_is_no_p_value() -> None:

@@ -9,7 +9,10 @@ from sacrebleu.metrics.bleu import BLEU
 from dragoman.model.data.corpus import read_corpus
 from dragoman.model.data.multi30k import FOLDER_VARIABLE
 from dragoman.model.scoring import measure, measure_as_literature, tokenize_as_literature
+from tests.support.cases import cases
 from tests.support.paths import ROOT
+
+CASES = cases(__file__)
 
 DATA = Path(os.environ.get(FOLDER_VARIABLE, ROOT.parent / "shared" / "data" / "multi30k"))
 
@@ -26,14 +29,7 @@ def test_the_test_set_of_2016_has_as_many_tokens_as_published(language: str, tok
     assert sum(len(line.split()) for line in tokenize_as_literature(lines, language)) == tokens
 
 
-@pytest.mark.parametrize(
-    ("line", "prepared"),
-    [
-        ("Ein Mann, der SINGT.", "ein mann , der singt ."),
-        ("„Gut“, sagt er.", "&quot; gut &quot; , sagt er ."),
-        (" Das ist   so … ", "das ist so ..."),
-    ],
-)
+@pytest.mark.parametrize(("line", "prepared"), CASES["text is lowercased normalized and tokenized"])
 def test_text_is_lowercased_normalized_and_tokenized(line: str, prepared: str) -> None:
     assert tokenize_as_literature([line], "de") == [prepared]
 

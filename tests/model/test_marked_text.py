@@ -3,6 +3,9 @@
 import pytest
 
 from dragoman.model.provenance import MarkError, fill
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 TEXT = "before\n<!-- table -->\nold\n<!-- /table -->\nafter <!-- maps --><!-- /maps -->\n"
 
@@ -16,16 +19,7 @@ def test_filling_in_again_changes_nothing() -> None:
     assert fill(once, "maps", "![](a.svg)") == once
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "<!-- table -->",
-        "<!-- /table --><!-- table -->",
-        "<!-- table --><!-- table --><!-- /table -->",
-        "<!-- table --><!-- /table --><!-- /table -->",
-    ],
-)
+@pytest.mark.parametrize("text", CASES["a place has to be there once"])
 def test_a_place_has_to_be_there_once(text: str) -> None:
     with pytest.raises(MarkError, match="<!-- table -->"):
         fill(text, "table", "new")

@@ -167,7 +167,7 @@ def test_disconnects_at_any_moment_free_everything(
     answered, left = (live.metric(name, outcome=outcome) for outcome in outcomes)
     assert answered + left <= sent
     assert left > 0
-    assert live.pipeline.scheduler._admission.reserved_rows == 0
+    assert live.pipeline.scheduler._reserved_rows == 0
     measured("R19", f"{name}: {sent:,} left at random moments: {answered:,.0f} answered before, {left:,.0f} canceled")
 
 

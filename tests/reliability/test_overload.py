@@ -21,7 +21,7 @@ import pytest
 
 from dragoman.protos.translation_pb2 import TranslateRequest
 from dragoman.serve.errors import ServiceError
-from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup
 from dragoman.serve.search.options import SearchOptions
 from tests.support.engines import Bench
 from tests.support.fake_bundles import LONG_TEXT
@@ -109,7 +109,9 @@ def test_a_retrying_grpc_client_waits_as_told(full: LiveService, model: GatedMod
 def sequence_of(bench: Bench, tokens: int, key: object, deadline_seconds: float | None = None) -> DecodingSequence:
     """Returns a sequence that ends at its limit of tokens."""
     options = SearchOptions(max_target_tokens=tokens)
-    return DecodingSequence((7, ENDLESS_ID), options, deadline_seconds, bench.finished.append, fairness_key=key)
+    return DecodingSequence(
+        (7, ENDLESS_ID), options, SequenceGroup(bench.finished.extend, deadline_seconds, fairness_key=key)
+    )
 
 
 def steps_of_short_requests(texts: int, *, fair: bool = True) -> list[int]:
@@ -213,7 +215,7 @@ def test_latency_recovers_after_overload(bundle_path: Path, measured: Measured, 
 
         def schedule_and_look(free_rows: int, running_rows: int) -> list[DecodingSequence]:
             scheduled = schedule(free_rows, running_rows)
-            late.extend(item for item in scheduled if (item.deadline_seconds or math.inf) <= item.started_seconds)
+            late.extend(item for item in scheduled if (item.group.deadline_seconds or math.inf) <= item.started_seconds)
             return scheduled
 
         live.scheduler.schedule = schedule_and_look  # type: ignore[method-assign]

@@ -1,6 +1,5 @@
 """Keys under load: several processes and a restart never exceed a quota, and counts are exact to the character."""
 
-import os
 import random
 import signal
 import threading
@@ -11,17 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 
 from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse
 from dragoman.serve.host.state import State
-from dragoman.serve.keys.account import PORTION
-from dragoman.serve.keys.limits import KeyLimits, period_start
+from dragoman.serve.keys.key import KeyLimits, period_start
 from dragoman.serve.keys.store import KeyStore
 from dragoman.serve.keys.usage import UsageStore
-from tests.support.live import TRANSLATE_METHOD, eventually
+from tests.support.live import TRANSLATE_METHOD
 from tests.support.paths import ROOT
-from tests.support.processes import children
 from tests.support.served import WAIT_SECONDS, Server, serve
 
 BUNDLE = ROOT / "bundles" / "multi30k-en-de"
@@ -108,20 +104,3 @@ def test_quotas_hold_over_processes_and_restarts_and_counts_are_exact(tmp_path: 
     assert bounded[REFUSED]
     assert not free[REFUSED]
     assert not bounded[OTHER] + free[OTHER]
-
-
-def test_a_killed_process_costs_at_most_one_portion(tmp_path: Path, *, thorough: bool) -> None:
-    if not thorough:
-        pytest.skip("runs with --thorough; tests of accounts show the same without processes")
-    state = State(tmp_path)
-    key = KeyStore(state).create("web", KeyLimits())[1]
-    state.close()
-    with serve(BUNDLE, "--processes", "2", "--state-dir", str(tmp_path), "--stored-api-keys", "--slots", "8") as server:
-        answered = load(server, [key], clients=4, requests=5, seed=0)[key][ANSWERED]
-        victim = children(server.process.pid)[0]
-        os.kill(victim, signal.SIGKILL)
-        eventually(lambda: victim not in children(server.process.pid))
-        server.process.send_signal(signal.SIGTERM)
-        server.process.wait(WAIT_SECONDS)
-    assert answered <= used(tmp_path, "web") + PORTION
-    assert used(tmp_path, "web") <= answered + PORTION

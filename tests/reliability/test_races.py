@@ -202,7 +202,7 @@ def test_every_request_has_one_outcome_at_any_fault(
         eventually(lambda: live.pipeline.scheduler.idle)
         answered, sent = sum(seen.values()) - seen["gone"], sum(seen.values())
         eventually(lambda: live.metric("sequences_finished_total") - golden == len(submitted))
-        assert live.pipeline.scheduler._admission.reserved_rows == 0
+        assert live.pipeline.scheduler._reserved_rows == 0
         assert set(seen) <= KNOWN | {"gone"}
         assert trouble.times > requests
         assert seen["gone"] > 0

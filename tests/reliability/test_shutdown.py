@@ -28,8 +28,8 @@ LONG = {"text": LONG_TEXT}
 @pytest.mark.promise("R26")
 @pytest.mark.parametrize("kind", ["loading", "warming"])
 def test_a_signal_ends_a_server_that_loads_or_warms_up(bundle_path: Path, kind: str, measured: Measured) -> None:
-    """Holds for a bundle that takes minutes to load and for a model that never returns."""
-    with start_process(bundle_path, kind) as process:
+    """Holds for a bundle that takes minutes to load and for a model that never returns. No client waits meanwhile."""
+    with start_process(bundle_path, kind, "--lame-duck-seconds", "1000") as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "stands still\n"
         sent_seconds = time.monotonic()

@@ -64,17 +64,6 @@ def test_before_the_golden_sentences_the_service_is_live_but_not_ready(bundle_pa
         assert live.post(GOOD).status_code == 200
 
 
-@pytest.mark.promise("R26")
-def test_a_signal_during_the_warm_up_ends_the_service(bundle_path: Path, model: GatedModel) -> None:
-    model.gate.clear()
-    with run_service(bundle_path, [model], wait_ready=False, lame_duck_seconds=1000) as live:
-        assert model.stepping.wait(WAIT_SECONDS)
-        live.stop()
-        eventually(lambda: live.service.lifecycle.leaving)
-        model.gate.set()
-        live.join()
-
-
 @pytest.mark.promise("R23")
 def test_a_lame_duck_is_not_ready_but_serves_and_closes_connections(bundle_path: Path, measured: Measured) -> None:
     with run_service(bundle_path, lame_duck_seconds=1000) as live:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dragoman.serve.app import open_dispatcher
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.local.dispatcher import open_dispatcher
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.settings import ServeSettings
 
@@ -24,14 +24,16 @@ def two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def translate(settings: ServeSettings) -> list[Found]:
-    finished: SimpleQueue[DecodingSequence] = SimpleQueue()
+    finished: SimpleQueue[list[DecodingSequence]] = SimpleQueue()
     sequences = [
-        DecodingSequence(source_ids, SearchOptions(max_target_tokens=24, beam_size=1 + number % 3), None, finished.put)
+        DecodingSequence(
+            source_ids, SearchOptions(max_target_tokens=24, beam_size=1 + number % 3), SequenceGroup(finished.put)
+        )
         for number, source_ids in enumerate(SOURCES)
     ]
     async with open_dispatcher(settings) as dispatcher:
-        (model,) = dispatcher._models
-        model.pipeline.scheduler.submit(sequences)
+        (pipeline,) = dispatcher._models.pipelines
+        pipeline.scheduler.submit(sequences)
         for _ in sequences:
             await asyncio.to_thread(finished.get)
     return [(sequence.best.target_ids, sequence.best.token_scores) for sequence in sequences]

@@ -13,11 +13,10 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.protos.translation_pb2 import TranslateRequest
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.manifest import AttentionHead
-from dragoman.serve.edge.load_shedding import LoadShedder
-from dragoman.serve.engine.native.engine import NativeEngine
+from dragoman.serve.engine.engines import NativeEngine
 from dragoman.serve.registry.engine_models import load_models
 from dragoman.serve.runtime.onnx_runtime import why_no_kernels
-from tests.support.live import LiveService, eventually, run_service
+from tests.support.live import LiveService, eventually, keep_busy, run_service
 from tests.support.toy import random_model
 
 pytestmark = pytest.mark.skipif(bool(why_no_kernels()), reason=why_no_kernels())
@@ -93,13 +92,16 @@ def test_scores_are_those_of_engines_in_python(native: LiveService, reference: L
 
 def test_a_deadline_and_a_disconnect_free_their_rows(native: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
     # A busy server would reject a call with so little time.
-    monkeypatch.setattr(LoadShedder, "busy", False)
+    keep_busy(monkeypatch, busy=False)
+    eventually(lambda: not native.service.core.load_shedder.busy)
     for _ in range(20):
         with native.call_stream(TranslateRequest(text=TEXTS * 4)) as events:
             next(events)
             events.cancel()
+    # A stream that ended before its cancellation left its texts in the cache: these are other texts.
+    late_texts = [f"{text} {number}" for number in range(50) for text in TEXTS]
     with pytest.raises(grpc.RpcError) as late:
-        native.call(TranslateRequest(text=TEXTS * 4), 0.001)
+        native.call(TranslateRequest(text=late_texts), 0.001)
     assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     native.settle()
     eventually(lambda: native.pipeline.scheduler.idle)

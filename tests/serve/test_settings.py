@@ -10,6 +10,9 @@ from dragoman import command_line
 from dragoman.hub.serve_command import ServeModelsCommand
 from dragoman.serve.host.system import available_cpus
 from dragoman.serve.settings import ModelSettings, ServeSettings
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 
 @pytest.fixture
@@ -51,18 +54,7 @@ def test_each_setting_may_be_in_the_file(received: list[ServeSettings], tmp_path
     assert received[0].model_dump(exclude={"config"}) == ServeModelsCommand().model_dump(exclude={"config"})
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "where"),
-    [
-        ("wrong.yaml", "# first\nmode: latency\nslot: 3\n", "3: slot"),
-        ("wrong.toml", "# first\nmode = 'latency'\nslot = 3\n", "3: slot"),
-        ("wrong.yaml", "config: true\n", "1: config"),
-        ("wrong.yaml", "print_config: true\n", "1: print_config"),
-        ("wrong.yaml", "models:\n  small:\n    slot: 1\n", "3: models.small.slot"),
-        ("wrong.yaml", "models:\n  small:\n    http_port: 1\n", "3: models.small.http_port"),
-        ("wrong.toml", "slots = 3\n[models.small]\nslots = 1\n[models.large]\nslot = 9\n", "5: models.large.slot"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "where"), CASES["a name that a file cannot set is rejected by line"])
 def test_a_name_that_a_file_cannot_set_is_rejected_by_line(tmp_path: Path, name: str, content: str, where: str) -> None:
     with pytest.raises(SystemExit, match=f"^dragoman serve: config: {tmp_path}/{name}:{where}: "):
         run_file(tmp_path / name, content)
@@ -97,21 +89,7 @@ def test_a_value_out_of_range_is_rejected_by_name(option: dict[str, object]) -> 
     assert [error["loc"] for error in raised.value.errors()] == [tuple(option)]
 
 
-@pytest.mark.parametrize(
-    ("options", "engines", "threads"),
-    [
-        ({}, 6, 1),
-        ({"mode": "throughput"}, 6, 1),
-        ({"mode": "latency"}, 1, 6),
-        ({"mode": "latency", "engines": 2}, 2, 3),
-        ({"mode": "latency", "engines": 9}, 9, 1),
-        ({"mode": "latency", "threads_per_engine": 2}, 1, 2),
-        ({"threads_per_engine": 2}, 3, 2),
-        ({"threads_per_engine": 9}, 1, 9),
-        ({"engines": 4}, 4, 1),
-        ({"mode": "latency", "engines": 4, "threads_per_engine": 5}, 4, 5),
-    ],
-)
+@pytest.mark.parametrize(("options", "engines", "threads"), CASES["the mode sets engines and threads"])
 def test_the_mode_sets_engines_and_threads_unless_they_are_given(
     options: dict[str, object], engines: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,10 +112,7 @@ def test_a_model_overrides_settings_and_inherits_the_others() -> None:
     assert other == command
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("models.yaml", "slots: 3\nmodels:\n  small: {slots: 1}\n"), ("models.toml", "[models.small]\nslots = 1\n")],
-)
+@pytest.mark.parametrize(("name", "text"), CASES["files override settings of models"])
 def test_files_override_settings_of_models(received: list[ServeSettings], tmp_path: Path, name: str, text: str) -> None:
     run_file(tmp_path / name, text)
     assert received[0].of_model("small").slots == 1

@@ -7,11 +7,12 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
+from dragoman.serve.bundle.shortlist import Shortlist
 from dragoman.serve.engine.engine import Engine
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.request_scheduler import RequestScheduler
 from dragoman.serve.scheduler.scheduler import Scheduler
-from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceState
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup, SequenceState
 from dragoman.serve.search.hypothesis import FinishReason
 from dragoman.serve.search.options import SearchOptions
 from tests.support.fakes import CONTINUING_IDS, FakeClock, FakeModel, fake_manifest
@@ -47,7 +48,7 @@ class AnyBench:
     ) -> DecodingSequence:
         """Submits one sequence, greedy by default."""
         chosen = options or SearchOptions(max_target_tokens=limit)
-        sequence = DecodingSequence(source_ids, chosen, deadline_seconds, self.finished.append, on_token)
+        sequence = DecodingSequence(source_ids, chosen, SequenceGroup(self.finished.extend, deadline_seconds), on_token)
         self.scheduler.submit([sequence])
         return sequence
 
@@ -75,6 +76,7 @@ class Bench(AnyBench):
     queue_limit: int = 1000
     prefill_token_budget: int = 1000
     clock: FakeClock = field(default_factory=FakeClock)
+    shortlist: Shortlist | None = None
 
     scheduler: Scheduler = field(init=False)
     engine: Engine = field(init=False)
@@ -92,6 +94,7 @@ class Bench(AnyBench):
             self.metrics,
             fake_manifest(MAX_TARGET_TOKENS),
             continuing_ids=CONTINUING_IDS,
+            shortlist=self.shortlist,
             step_timeout_seconds=STEP_TIMEOUT_SECONDS,
             clock=self.clock,
         )

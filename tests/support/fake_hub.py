@@ -1,6 +1,7 @@
-"""A hub on this machine: an HTTP server with the addresses of the Hugging Face hub, and of an index of Argos packages.
+"""A hub on this machine: an HTTP server with the addresses of the Hugging Face hub and of two other sources of models.
 
-Small files have the object ids of git, large ones are in LFS and on another address, as on the real hub.
+These are an index of Argos packages and the registry of Firefox Translations. Small files have the object ids of git,
+large ones are in LFS and on another address, as on the real hub.
 """
 
 import hashlib
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
 
+from tests.support.firefox_registry import REGISTRY_PATH, FirefoxRegistry
 from tests.support.http_serving import serving
 
 # Files of this size are in LFS.
@@ -44,15 +46,18 @@ class FakeHub:
         stalls: bytes after which the hub sends nothing more of the next responses with a large file.
         damaged: names of files that the hub sends with another content than it states.
         lost: names of files that the hub lists and does not have.
+        failures: status and wait in seconds of the next responses with a file of the registry.
         requests: method, path and range of each request.
     """
 
     repositories: dict[str, Repository] = field(default_factory=dict)
+    registry: FirefoxRegistry = field(default_factory=FirefoxRegistry)
     packages: dict[str, bytes] = field(default_factory=dict)
     interruptions: list[int] = field(default_factory=list)
     stalls: list[int] = field(default_factory=list)
     damaged: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
+    failures: list[tuple[int, int]] = field(default_factory=list)
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
     address: str = ""
 
@@ -83,6 +88,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._info("/".join(parts[2:4]), parts[5] if len(parts) > 5 else "main")
         elif parts[0] == "lfs":
             self._large(parts[1])
+        elif parts[0] == "firefox":
+            self._student(path.removeprefix("firefox/"))
         elif path == "argos/index.json":
             self._json(self._index())
         elif parts[0] == "argos":
@@ -137,6 +144,20 @@ class _Handler(BaseHTTPRequestHandler):
             if hashlib.sha256(content).hexdigest() == digest
         )
         self._file(next(found, None), {})
+
+    def _student(self, path: str) -> None:
+        if path == REGISTRY_PATH:
+            content = self.hub.registry.document(f"{self.hub.address}/firefox")
+            etag = f'"{git_id(content)}"'
+            if self.headers.get("if-none-match") == etag:
+                self._head(304, {"ETag": etag})
+            else:
+                self._file(content, {"ETag": etag})
+        elif self.hub.failures:
+            status, wait_seconds = self.hub.failures.pop(0)
+            self._head(status, {"Retry-After": str(wait_seconds)})
+        else:
+            self._file(None if path in self.hub.lost else self.hub.registry.files.get(path), {})
 
     def _file(self, content: bytes | None, headers: dict[str, str]) -> None:
         if content is None:

@@ -1,6 +1,8 @@
 """Random Transformers with every option, and forced decoding of their graphs without the engine."""
 
+import getpass
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,50 +10,22 @@ import onnx
 import torch
 from numpy.typing import NDArray
 
+from dragoman.export.graphs.graph_files import ALIGNMENT_BYTES, MIN_EXTERNAL_BYTES
 from dragoman.model.data.batches import pad
 from dragoman.model.network.recurrent import Recurrent
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.tokenizer.tokenizer import BOS_ID
-from dragoman.serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle
+from dragoman.serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE, Bundle
 from dragoman.serve.bundle.manifest import AttentionHead
 from dragoman.serve.runtime.placement import ModelSessions
+from tests.support.paths import ROOT
 from tests.support.stepping import each, logits_of_step
-from tests.support.toy import OPTIONS, random_sources
+from tests.support.toy import TOY, random_sources
 
 ROWS = 6
 # Heads of a model with two layers of two heads.
 HEADS = (AttentionHead(layer=1, head=1), AttentionHead(layer=0, head=0), AttentionHead(layer=1, head=0))
-# Head sizes 8, 16, 24 and 32, several depths, every option, and inner widths that do not fill vector registers.
-MODELS: dict[str, dict[str, Any]] = {
-    "the paper's": {"d_model": 16, "d_ff": 47},
-    "pre-norm, gelu, untied": {
-        "d_model": 48,
-        "d_ff": 145,
-        "encoder_layers": 2,
-        "norm_position": "pre",
-        "norm_embeddings": True,
-        "norm_epsilon": 1e-6,
-        "activation": "gelu",
-        "tie_embeddings": False,
-    },
-    "rms, learned": {
-        "d_model": 128,
-        "d_ff": 384,
-        "heads": 4,
-        "decoder_layers": 3,
-        "norm": "rms",
-        "positions": "learned",
-    },
-    "modern": {**OPTIONS["modern"], "d_ff": 83},
-    "silu, unscaled, with a bias": {
-        "d_model": 64,
-        "d_ff": 96,
-        "activation": "silu",
-        "positions": "learned",
-        "scale_embeddings": False,
-        "output_bias": True,
-    },
-}
+MODELS: dict[str, dict[str, Any]] = TOY["graphs"]
 
 
 def forced_targets(model: Transformer | Recurrent) -> NDArray[np.int64]:
@@ -102,3 +76,42 @@ def _decode(
 def graphs_of_bundle(bundle: Bundle) -> list[onnx.ModelProto]:
     """Returns encoder and decoder, without weights."""
     return [onnx.load(bundle.folder / name, load_external_data=False) for name in (ENCODER_FILE, DECODER_FILE)]
+
+
+def places_of(graph: onnx.ModelProto) -> dict[str, tuple[int, int]]:
+    """Returns offset and length of each weight in the file of weights."""
+    stored = {}
+    for tensor in graph.graph.initializer:
+        place = {entry.key: entry.value for entry in tensor.external_data}
+        if place:
+            assert place["location"] == WEIGHTS_FILE
+            stored[tensor.name] = int(place["offset"]), int(place["length"])
+        else:
+            assert len(tensor.raw_data) < MIN_EXTERNAL_BYTES
+    return stored
+
+
+def assert_packed(bundle: Bundle) -> list[bytes]:
+    """Checks that the graphs read the whole file of weights, in pieces at multiples of 64 bytes; returns the pieces."""
+    pieces = sorted({place for graph in graphs_of_bundle(bundle) for place in places_of(graph).values()})
+    content = (bundle.folder / WEIGHTS_FILE).read_bytes()
+    end = 0
+    for offset, length in pieces:
+        assert offset % ALIGNMENT_BYTES == 0
+        assert 0 <= offset - end < ALIGNMENT_BYTES
+        end = offset + length
+    assert end == len(content)
+    return [content[offset : offset + length] for offset, length in pieces]
+
+
+def assert_named(bundle: Bundle) -> None:
+    """Checks that the graphs have the names of the manifest, and that no file has a name or path of this machine."""
+    signatures = (bundle.manifest.encoder, bundle.manifest.decoder)
+    for graph, signature in zip(graphs_of_bundle(bundle), signatures, strict=True):
+        assert tuple(value.name for value in graph.graph.input) == signature.inputs
+        assert tuple(value.name for value in graph.graph.output) == signature.outputs
+    private = [str(ROOT), str(Path.home()), str(Path(torch.__file__).parent), "site-packages"]
+    private += [".py", str(bundle.folder), getpass.getuser() + "@"]
+    for file in bundle.folder.iterdir():
+        content = file.read_bytes()
+        assert [word for word in private if word.encode() in content] == [], file.name

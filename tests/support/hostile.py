@@ -30,6 +30,7 @@ from pydantic_settings import BaseSettings
 from sentencepiece import sentencepiece_model_pb2
 
 from benchmarks.harness.process import peak_bytes
+from dragoman.model.errors import UserError
 from dragoman.serve.bundle.bundle import MANIFEST_FILE, BundleError
 from dragoman.serve.bundle.files import MAX_CHARACTERS
 from tests.support.bundles import reseal
@@ -66,7 +67,7 @@ def mutate_bundle(data: DataObject, folder: Path) -> None:
 
 def load_bundle(data: DataObject, folder: Path) -> None:
     """Changes a file of a bundle and loads the bundle as the service does."""
-    from dragoman.serve.app import open_dispatcher  # noqa: PLC0415 - imports of models need no ONNX Runtime
+    from dragoman.serve.local.dispatcher import open_dispatcher  # noqa: PLC0415 - imports of models need no ONNX Runtime
     from dragoman.serve.settings import ServeSettings  # noqa: PLC0415 - see above
 
     mutate_bundle(data, folder)
@@ -87,6 +88,8 @@ def run_command(make: Callable[[Path, Path], BaseSettings], data: DataObject, fo
             make(folder, Path(other)).cli_cmd()  # type: ignore[attr-defined]  # every command has it
         except SystemExit as ended:
             check_line(ended.code)
+        except UserError as error:
+            check_line(str(error))
 
 
 def inspect(folder: Path, other: Path) -> BaseSettings:
@@ -126,9 +129,9 @@ def import_model(data: DataObject, folder: Path) -> None:
     """Changes a file of a model in another toolkit's format and imports the model."""
     from dragoman.export.imports.common import ImportedModelError, ImportOptions  # noqa: PLC0415 - loads PyTorch
     from dragoman.export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415 - see above
-    from dragoman.export.imports.marian import import_marian  # noqa: PLC0415 - see above
+    from dragoman.export.imports.hugging_face import import_checkpoint  # noqa: PLC0415 - see above
 
-    read = import_marian if (folder / "vocab.json").exists() else import_ctranslate2
+    read = import_checkpoint if (folder / "vocab.json").exists() else import_ctranslate2
     mutate(data, data.draw(st.sampled_from(sorted(path for path in folder.iterdir() if path.is_file())), "file"))
     path = folder
     if read is import_ctranslate2 and data.draw(st.booleans(), "package"):

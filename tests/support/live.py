@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import grpc
 import httpx
 import numpy as np
+import pytest
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ from dragoman.protos.translation_pb2 import (
 from dragoman.serve.app import build_service
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.edge import reader as http_reader
+from dragoman.serve.edge.load_shedding import LoadShedder
 from dragoman.serve.engine.engine import Engine
 from dragoman.serve.host import event_loop
 from dragoman.serve.http.limits import HttpLimits
@@ -43,6 +45,7 @@ from dragoman.serve.scheduler.scheduler import Scheduler
 from dragoman.serve.scheduler.sequence import DecodingSequence as EngineSequence
 from dragoman.serve.service import Service
 from dragoman.serve.settings import ServeSettings
+from dragoman.serve.source import ModelSource
 from tests.support.fakes import FakeModel
 
 TRANSLATE_METHOD = "/dragoman.v1.TranslationService/Translate"
@@ -121,7 +124,9 @@ class LiveService:
 
     @property
     def pipeline(self) -> Pipeline:
-        return next(iter(self.service.models)).pipeline
+        pipeline = next(iter(self.service.models)).pipeline
+        assert pipeline is not None
+        return pipeline
 
     @property
     def grpc_target(self) -> str:
@@ -143,8 +148,8 @@ class LiveService:
         loop = self.loop
         assert isinstance(loop, LeapingLoop)
         _use_clock(self.loop.time)
-        for served in self.service.models:
-            clocked: list[Any] = [served.pipeline.scheduler, *served.pipeline.engines.running]
+        for pipeline in self.service.models.pipelines:
+            clocked: list[Any] = [pipeline.scheduler, *pipeline.engines.running]
             for item in clocked:
                 item._clock = self.loop.time
         over = threading.Event()
@@ -259,14 +264,14 @@ class LiveService:
     def count_submitted(self) -> list[EngineSequence]:
         """Returns a list that gets every sequence submitted from now on."""
         submitted: list[EngineSequence] = []
-        for served in self.service.models:
-            submit = served.pipeline.scheduler.submit
+        for pipeline in self.service.models.pipelines:
+            submit = pipeline.scheduler.submit
 
             def note(sequences: Any, *rest: Any, submit: Any = submit, **how: Any) -> None:
                 submit(sequences, *rest, **how)
                 submitted.extend(sequences)
 
-            served.pipeline.scheduler.submit = note  # type: ignore[method-assign]
+            pipeline.scheduler.submit = note  # type: ignore[method-assign]
         return submitted
 
     def settle(self) -> None:
@@ -287,6 +292,11 @@ def _family(registry: CollectorRegistry, series: str) -> Iterable[Metric]:
     return () if collector is None else collector.collect()
 
 
+def keep_busy(monkeypatch: pytest.MonkeyPatch, *, busy: bool) -> None:
+    """Makes each look at the CPUs find them busy, or not."""
+    monkeypatch.setattr(LoadShedder, "watch", lambda load_shedder: setattr(load_shedder, "busy", busy))
+
+
 def eventually(condition: Callable[[], bool]) -> None:
     """Polls until the condition holds, for states of other threads without an event."""
     deadline_seconds = time.monotonic() + WAIT_SECONDS
@@ -295,11 +305,20 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def _settings(bundle: Path, models: Sequence[Model], settings: dict[str, Any]) -> ServeSettings:
+class _Settings(ServeSettings):
+    """Settings with a source of models."""
+
+    _source: ModelSource | None = None
+
+    def model_source(self) -> ModelSource | None:
+        return self._source
+
+
+def _settings(bundle: Path, models: Sequence[Model], settings: dict[str, Any]) -> _Settings:
     """Returns settings over defaults for tests, with an engine for each model."""
     defaults = {"host": "127.0.0.1", "http_port": 0, "grpc_port": 0, "lame_duck_seconds": 0, "drain_seconds": 30}
     engines = {"slots": models[0].slots, "engines": len(models)} if models else {}
-    return ServeSettings(bundle=bundle, **{**defaults, **engines, **settings})
+    return _Settings(bundle=bundle, **{**defaults, **engines, **settings})
 
 
 def _given(models: Sequence[Model], _settings: ServeSettings, _bundle: Bundle) -> Sequence[Model]:
@@ -316,6 +335,7 @@ def run_service(
     leaping: bool = False,
     own_settings: dict[str, dict[str, Any]] | None = None,
     http_limits: HttpLimits | None = None,
+    source: ModelSource | None = None,
     **settings: Any,
 ) -> Iterator[LiveService]:
     """Runs a service until the block ends.
@@ -327,6 +347,7 @@ def run_service(
         leaping: whether the loop is a `LeapingLoop`; else it is that of a server.
         own_settings: overrides per model.
         http_limits: of HTTP connections, for tests of short ones.
+        source: of models that are fetched on demand.
         wait_ready: whether the block begins when the service is ready; else when its ports are open.
         settings: of `ServeSettings`, over defaults for tests.
     """
@@ -334,6 +355,7 @@ def run_service(
     if load is None and models:
         load = partial(_given, models)
     command = _settings(bundle_path, models, {"models": own_settings or {}, **settings})
+    command._source = source
     live: list[LiveService] = []
     begun = threading.Event()
     failure: list[BaseException] = []

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 import torch
+import yaml
 from torch import nn
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
@@ -20,32 +21,9 @@ from tests.support.small_models import randomize, sentencepiece_model, train
 
 EOS_PIECE, UNK_PIECE, PAD_PIECE = "</s>", "<unk>", "<pad>"
 EOS_ID = 0
-SMALL: dict[str, Any] = {
-    "d_model": 64,
-    "encoder_ffn_dim": 96,
-    "decoder_ffn_dim": 96,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "max_position_embeddings": 64,
-    "activation_function": "swish",
-    "scale_embedding": True,
-    "dropout": 0.0,
-}
-# The translation of each source word; the order stays.
-WORDS = {
-    "bakoli": "zebra",
-    "muneba": "straße",
-    "rasoti": "été",
-    "vuzeko": "日本",
-    "lineso": "tivu",
-    "kobara": "nemu",
-    "tizemu": "soli",
-    "nevuli": "bazo",
-    "soraba": "кот",
-    "zemuti": "дом",
-}
+DATA: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+SMALL: dict[str, Any] = DATA["small"]
+WORDS: dict[str, str] = DATA["words"]
 
 
 @cache

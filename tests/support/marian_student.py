@@ -10,7 +10,7 @@ Shapes: B sentences, S source length, T target length, V vocabulary.
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,41 +20,18 @@ import sentencepiece
 import torch
 import yaml
 from numpy.typing import NDArray
+from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor, nn
 
+from dragoman.serve.bundle.shortlist import Shortlist
+from tests.support.large_models import Form, random_tensors
 from tests.support.marian import EOS_ID, make_texts, marian_pieces, translate_words
 from tests.support.small_models import fill
 
-PIECES = 40
-WIDTH, INNER, HEADS, LAYERS = 64, 128, 4, 2
-CONFIG: dict[str, Any] = {
-    "type": "transformer",
-    "dim-emb": WIDTH,
-    "dim-vocabs": [PIECES, PIECES],
-    "enc-depth": LAYERS,
-    "dec-depth": LAYERS,
-    "dec-cell": "ssru",
-    "dec-cell-base-depth": 2,
-    "dec-cell-high-depth": 1,
-    "layer-normalization": False,
-    "tied-embeddings": False,
-    "tied-embeddings-all": True,
-    "tied-embeddings-src": False,
-    "transformer-heads": HEADS,
-    "transformer-dim-ffn": INNER,
-    "transformer-ffn-depth": 2,
-    "transformer-ffn-activation": "relu",
-    "transformer-decoder-autoreg": "rnn",
-    "transformer-no-projection": False,
-    "transformer-preprocess": "",
-    "transformer-postprocess": "dan",
-    "transformer-postprocess-emb": "d",
-    "transformer-guided-alignment-layer": "last",
-    "transformer-tied-layers": [],
-    "transformer-train-position-embeddings": False,
-    "max-length": 200,
-    "version": "v1.9.0",
-}
+CONFIG: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+PIECES, LAYERS = CONFIG["dim-vocabs"][0], CONFIG["enc-depth"]
+WIDTH, INNER, HEADS = (CONFIG[name] for name in ("dim-emb", "transformer-dim-ffn", "transformer-heads"))
+FORM = Form(WIDTH, INNER, LAYERS, HEADS, PIECES)
 BIN_FILE, VOCABULARY_FILE = "model.ende.intgemm.alphas.bin", "vocab.ende.spm"
 FLOAT, INT8, QUANTIZED = 0x0404, 0x0101, 0x4101
 # Name, type, shape and data of a tensor.
@@ -72,13 +49,37 @@ def encode(text: str) -> list[int]:
     return [*sentencepiece.SentencePieceProcessor(model_proto=student_pieces()).encode(text), EOS_ID]
 
 
+def student_shapes(form: Form, decoder_layers: int | None = None) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yields the parameters of a model under Marian's names; the decoder has as many layers as the encoder if None."""
+    width, inner, layers, _, vocabulary = form
+    square, row = (width, width), (1, width)
+
+    def norm(name: str) -> Iterator[tuple[str, tuple[int, int]]]:
+        yield from ((f"{name}_ln_{part}", row) for part in ("scale", "bias"))
+
+    yield from (("Wemb", (vocabulary, width)), ("decoder_ff_logit_out_b", (1, vocabulary)))
+    for side, attention, count in (("encoder", "self", layers), ("decoder", "context", decoder_layers or layers)):
+        for layer in (f"{side}_l{number + 1}" for number in range(count)):
+            yield from ((f"{layer}_{attention}_W{part}", square) for part in "qkvo")
+            yield from ((f"{layer}_{attention}_b{part}", row) for part in "qkvo")
+            yield from norm(f"{layer}_{attention}_Wo")
+            if side == "decoder":
+                yield from ((f"{layer}_rnn_W", square), (f"{layer}_rnn_Wf", square), (f"{layer}_rnn_bf", row))
+                yield from norm(f"{layer}_rnn_ffn")
+            yield from ((f"{layer}_ffn_W1", (width, inner)), (f"{layer}_ffn_b1", (1, inner)))
+            yield from ((f"{layer}_ffn_W2", (inner, width)), (f"{layer}_ffn_b2", row))
+            yield from norm(f"{layer}_ffn_ffn")
+
+
 class Student(nn.Module):
     """A Transformer with recurrent units, its parameters under Marian's names."""
 
     def __init__(self, seed: int = 3) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.weights = nn.ParameterDict({name: nn.Parameter(torch.empty(shape)) for name, shape in self._shapes()})
+        self.weights = nn.ParameterDict(
+            {name: nn.Parameter(torch.empty(shape)) for name, shape in student_shapes(FORM)}
+        )
         for name, parameter in self.weights.items():
             if name == "Wemb":
                 nn.init.normal_(parameter, std=0.2)
@@ -91,29 +92,6 @@ class Student(nn.Module):
         # Some translations end at once, some late, some never.
         with torch.no_grad():
             self.weights["decoder_ff_logit_out_b"][0, EOS_ID] = 2.0
-
-    def _shapes(self) -> list[tuple[str, tuple[int, int]]]:
-        square, row = (WIDTH, WIDTH), (1, WIDTH)
-        found = [("Wemb", (PIECES, WIDTH)), ("decoder_ff_logit_out_b", (1, PIECES))]
-
-        def add_norm(name: str) -> None:
-            found.extend((f"{name}_ln_{part}", row) for part in ("scale", "bias"))
-
-        for side in ("encoder", "decoder"):
-            for number in range(1, LAYERS + 1):
-                layer = f"{side}_l{number}"
-                for attention in ("self",) if side == "encoder" else ("context",):
-                    name = f"{layer}_{attention}"
-                    found += [(f"{name}_W{part}", square) for part in "qkvo"]
-                    found += [(f"{name}_b{part}", row) for part in "qkvo"]
-                    add_norm(f"{name}_Wo")
-                if side == "decoder":
-                    found += [(f"{layer}_rnn_W", square), (f"{layer}_rnn_Wf", square), (f"{layer}_rnn_bf", row)]
-                    add_norm(f"{layer}_rnn_ffn")
-                found += [(f"{layer}_ffn_W1", (WIDTH, INNER)), (f"{layer}_ffn_b1", (1, INNER))]
-                found += [(f"{layer}_ffn_W2", (INNER, WIDTH)), (f"{layer}_ffn_b2", row)]
-                add_norm(f"{layer}_ffn_ffn")
-        return found
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Maps sources [B, S] and targets so far [B, T] to the logits of tokens 0 to T, [B, T + 1, V]."""
@@ -208,18 +186,31 @@ def train(student: Student, steps: int) -> Student:
     return student.eval()
 
 
-def write_student(folder: Path, student: Student, suffix: str, **changed: object) -> Path:
-    """Writes a model and its vocabulary into a new folder, as "npz", "bin" or "float bin"; options may be changed."""
+def write_student(folder: Path, student: Student, suffix: str, *, separate: bool = False, **changed: object) -> Path:
+    """Writes a model and its vocabulary into a new folder, as "npz", "bin" or "float bin"; options may be changed.
+
+    With `separate`, source and target have embeddings and vocabularies of their own, with equal content.
+    """
     folder.mkdir()
     tensors = student.tensors()
+    if separate:
+        tensors |= dict.fromkeys(("encoder_Wemb", "decoder_Wemb"), tensors.pop("Wemb"))
+        changed = {"tied-embeddings-all": False, "tied-embeddings": True} | changed
     config = np.frombuffer(yaml.safe_dump(CONFIG | changed).encode() + b"\0", np.int8)
     if suffix == "npz":
         stored: dict[str, Any] = {"special:model.yml": config, **tensors}
         np.savez(folder / "model.npz", **stored)
     else:
         (folder / BIN_FILE).write_bytes(binary_file(tensors, config, floats=suffix == "float bin"))
-    (folder / VOCABULARY_FILE).write_bytes(student_pieces())
+    for side in ("src", "trg") if separate else ("",):
+        (folder / f"{side}{VOCABULARY_FILE}").write_bytes(student_pieces())
     return folder
+
+
+def write_shortlist(path: Path) -> Path:
+    """Writes the shortlist of a model: two frequent tokens, and two for each source token."""
+    Shortlist.of(2, [(7 * token % PIECES, PIECES - 1 - token) for token in range(PIECES)]).write(path)
+    return path
 
 
 def binary_file(tensors: Mapping[str, NDArray[np.float32]], config: NDArray[np.int8], *, floats: bool = False) -> bytes:
@@ -246,3 +237,22 @@ def join_entries(entries: Sequence[Entry]) -> bytes:
     head += b"".join(names) + b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, _, shape, _ in filled)
     padding = -(len(head) + 8) % 256
     return head + struct.pack("<Q", padding) + bytes(padding) + b"".join(data for *_, data in filled)
+
+
+def write_random_student(folder: Path, form: Form, decoder_layers: int) -> int:
+    """Writes a model of any size into a new folder; returns the size of its weights in bytes. It stops at once.
+
+    The vocabulary has the pieces of the small models, and words that no text has.
+    """
+    folder.mkdir()
+    tensors = dict(random_tensors(student_shapes(form, decoder_layers)))
+    tensors["decoder_ff_logit_out_b"][0, EOS_ID] = 100.0
+    sizes = {"dim-emb": form.width, "transformer-dim-ffn": form.inner, "transformer-heads": form.heads}
+    sizes |= {"enc-depth": form.layers, "dec-depth": decoder_layers}
+    config = np.frombuffer(yaml.safe_dump(CONFIG | sizes).encode() + b"\0", np.int8)
+    (folder / BIN_FILE).write_bytes(binary_file(tensors, config))
+    vocabulary = sentencepiece_model_pb2.ModelProto.FromString(student_pieces())  # type: ignore[attr-defined]
+    for number in range(form.vocabulary - PIECES):
+        vocabulary.pieces.add(piece=f"word{number}", score=-99.0)
+    (folder / VOCABULARY_FILE).write_bytes(vocabulary.SerializeToString())
+    return (folder / BIN_FILE).stat().st_size

@@ -12,7 +12,7 @@ from dragoman.serve.protect.alignment import Alignment
 from dragoman.serve.protect.markup.elements import MarkupOptions
 from dragoman.serve.protect.markup.sentences import Split, read_document
 from dragoman.serve.protect.markup.tags import place_tags
-from dragoman.serve.translation.segments import SegmentedText
+from dragoman.serve.translation.segments import split_text
 
 # Returns the translation of a sentence and its alignment, by tokens.
 Translate = Callable[[str], tuple[str, Alignment]]
@@ -33,7 +33,7 @@ def split(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
 
 
 def _split(text: str) -> list[tuple[int, int]]:
-    segmented = SegmentedText.of(text, "en", lambda sentence: len(sentence) < 60, 10_000)
+    segmented = split_text(text, "en", lambda sentence: len(sentence) < 60, 10_000)
     spans = list[tuple[int, int]]()
     place = 0
     for gap, sentence in zip(segmented.gaps, segmented.sentences, strict=False):

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from dragoman.serve.bundle.manifest import STEP_INPUTS
+from dragoman.serve.bundle.manifest import CANDIDATE_INPUTS, STEP_INPUTS
 from tests.support.native_reference import Array, Shape, Transformer
 
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
@@ -16,16 +16,15 @@ def _infos(rank: int, **kinds: int) -> list[onnx.ValueInfoProto]:
     return [helper.make_tensor_value_info(name, kind, [None] * rank) for name, kind in kinds.items()]
 
 
-def _caches(shape: Shape, *sides: str) -> dict[str, int]:
-    """Returns the tensors of caches with their types."""
-    value_type = TensorProto.INT8 if shape.int8 else FLOAT
-    names = [name for side in sides for name in cache_names(shape, side)]
-    return {name: FLOAT if name.endswith("scales") else value_type for name in names}
-
-
-def _changed(shape: Shape, side: str) -> list[onnx.ValueInfoProto]:
-    """Returns a cache as outputs."""
-    return _infos(6, **{f"{name}_out": kind for name, kind in _caches(shape, side).items()})
+def _caches(shape: Shape, side: str, suffix: str = "") -> list[onnx.ValueInfoProto]:
+    """Returns the tensors of a cache as inputs, or as outputs with a suffix."""
+    rank = 4 if is_recurrent(shape, side) else 6
+    is_int8 = shape.int8 and not is_recurrent(shape, side)
+    kinds = (TensorProto.INT8 if is_int8 else FLOAT, FLOAT)
+    return [
+        helper.make_tensor_value_info(name + suffix, kind, [None] * rank)
+        for name, kind in zip(cache_names(shape, side), kinds, strict=False)
+    ]
 
 
 def _model(name: str, inputs: Any, outputs: Any, tensors: list[Array], attributes: dict[str, Any]) -> bytes:
@@ -48,24 +47,33 @@ def packed(tensors: list[Array]) -> list[Array]:
     ]
 
 
+def is_recurrent(shape: Shape, side: str) -> bool:
+    """Returns whether a cache has states of recurrent units."""
+    return shape.recurrent and side == "target"
+
+
 def cache_names(shape: Shape, side: str) -> list[str]:
-    return [f"{side}_cache", f"{side}_scales"] if shape.int8 else [f"{side}_cache"]
+    has_scales = shape.int8 and not is_recurrent(shape, side)
+    return [f"{side}_cache", f"{side}_scales"] if has_scales else [f"{side}_cache"]
 
 
 def encode_graph(model: Transformer, **changes: Any) -> bytes:
     """Returns a graph of Encode; `changes` replace attributes, or `tensors`."""
     names = {"source_ids": INT64, "source_lengths": INT32, "source_slots": INT32}
     tensors = changes.pop("tensors", model.encoder_tensors())
-    inputs = _infos(1, **names) + _infos(6, **_caches(model.shape, "source"))
-    return _model("Encode", inputs, _changed(model.shape, "source"), tensors, model.shape.attributes() | changes)
+    inputs = _infos(1, **names) + _caches(model.shape, "source")
+    outputs = _caches(model.shape, "source", "_out")
+    return _model("Encode", inputs, outputs, tensors, model.shape.attributes() | changes)
 
 
 def step_graph(model: Transformer, **changes: Any) -> bytes:
     """Returns a graph of Step; `changes` replace attributes, or `tensors`."""
     shape = model.shape
     names = {name: INT64 if name == "token_ids" else INT32 for name in STEP_INPUTS}
-    inputs = _infos(1, **names) + _infos(6, **_caches(shape, "target", "source"))
-    outputs = [*_infos(2, logits=FLOAT), *_chosen(), *_infos(3, alignments=FLOAT), *_changed(shape, "target")]
+    lists = [info for rank, name in enumerate(CANDIDATE_INPUTS, 1) for info in _infos(rank, **{name: INT32})]
+    candidates = lists if changes.get("shortlists") else []
+    inputs = [*_infos(1, **names), *candidates, *_caches(shape, "target"), *_caches(shape, "source")]
+    outputs = [*_infos(2, logits=FLOAT), *_chosen(), *_infos(3, alignments=FLOAT), *_caches(shape, "target", "_out")]
     attributes = shape.attributes() | {"vocabulary": shape.vocabulary}
     if shape.alignment_heads:
         attributes["alignment_heads"] = [number for head in shape.alignment_heads for number in head]

@@ -5,14 +5,16 @@ from contextlib import suppress
 from ctypes import CFUNCTYPE, byref, c_double, c_int32, c_int64, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from dragoman.serve.engine.native.engine import NativeEngine
-from dragoman.serve.engine.native.records import End, Failure
+from dragoman.serve.engine.engines import NativeEngine
+from dragoman.serve.engine.native.records import Failure
 from dragoman.serve.engine.native.scheduler import NativeScheduler
 from dragoman.serve.errors import ServiceError
 from dragoman.serve.native.loop import Loop, LoopConfig, LoopError, LoopLibrary
-from dragoman.serve.observability.metrics import SEQUENCE_BUCKETS, Metrics
+from dragoman.serve.observability.instruments import SEQUENCE_BUCKETS
+from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.observability.request_metrics import LATENCY_BUCKETS
 from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceState
 from tests.support.engines import STEP_TIMEOUT_SECONDS, AnyBench
@@ -63,6 +65,7 @@ class DrivenScheduler(NativeScheduler):
         running_token_budget: int | None = None,
         queue_timeout_seconds: float | None = None,
         real_clock: bool = False,
+        shortlist: Path | None = None,
     ) -> None:
         """Takes the arguments of `Scheduler`; with `real_clock`, the loop has its own clock."""
         config = LoopConfig(
@@ -79,7 +82,9 @@ class DrivenScheduler(NativeScheduler):
             continuing_ids=CONTINUING_IDS,
             seconds_bounds=LATENCY_BUCKETS,
             sequence_bounds=SEQUENCE_BUCKETS,
+            shortlist=shortlist,
         )
+        self.config = config
         self._real_clock = real_clock
         self._errors: dict[int, ServiceError] = {}
         super().__init__(library(), config, queue_limit, metrics, clock, queue_timeout_seconds=queue_timeout_seconds)
@@ -94,6 +99,7 @@ class DrivenScheduler(NativeScheduler):
     def idle(self) -> bool:
         """True if every result has been delivered; delivers those so far."""
         self.deliver()
+        self.publish_load()
         return super().idle
 
     def set_time(self) -> None:
@@ -136,8 +142,8 @@ class DrivenScheduler(NativeScheduler):
         count = library().quick.driver_line(self.loop.handle, values, len(values))
         return [(self._sequences[values[2 * place]], values[2 * place + 1]) for place in range(count)]
 
-    def _error(self, end: End) -> ServiceError | None:
-        return self._errors.pop(end.ticket, None) or super()._error(end)
+    def _error(self, sequence: DecodingSequence, failure: Failure) -> ServiceError:
+        return self._errors.pop(id(sequence), None) or super()._error(sequence, failure)
 
 
 class NativeFake:
@@ -205,6 +211,7 @@ class NativeBench(AnyBench):
     prefill_token_budget: int = 1000
     clock: FakeClock = field(default_factory=FakeClock)
     real_clock: bool = False
+    shortlist: Path | None = None
 
     scheduler: DrivenScheduler = field(init=False)
     engine: SteppedEngine = field(init=False)
@@ -214,6 +221,7 @@ class NativeBench(AnyBench):
         self.scheduler = DrivenScheduler(
             *(self.slots, self.queue_limit, self.prefill_token_budget, self.metrics, self.clock),
             real_clock=self.real_clock,
+            shortlist=self.shortlist,
         )
         self._engines = 0
         self.engine, self.model = self.add_engine(self.slots)

@@ -32,6 +32,7 @@ class Shape:
     max_positions: int = 40
     norm: Literal["layer", "rms"] = "layer"
     pre_norm: bool = False
+    recurrent: bool = False
     activation: Literal["relu", "gelu", "silu", "swiglu"] = "relu"
     precision: Literal["fp32", "int8"] = "fp32"
     tied: bool = True
@@ -52,6 +53,7 @@ class Shape:
         values = {name: getattr(self, name) for name in names}
         return values | {
             "pre_norm": int(self.pre_norm),
+            "recurrent": int(self.recurrent),
             "embedding_scale": self.embedding_scale,
             "epsilon": self.epsilon,
         }
@@ -206,8 +208,7 @@ class Transformer:
         self.keys_values = [self._linear(2 * d, d) for _ in range(shape.decoder_layers)]
         self.decoder_layers: list[dict[str, Any]] = [
             {
-                "qkv": self._linear(3 * d, d),
-                "out": self._linear(d, d),
+                **self._memory(),
                 "norm": self._norm(),
                 "query": self._linear(d, d),
                 "cross_out": self._linear(d, d),
@@ -219,6 +220,13 @@ class Transformer:
         self.decoder_norm = self._norm()
         source = self.embedding if shape.tied else self._linear(shape.vocabulary, d)
         self.vocabulary = Linear(source.weight, self._draw(shape.vocabulary), shape.int8)
+
+    def _memory(self) -> dict[str, Linear]:
+        """Returns the products by which a decoder layer reads earlier positions."""
+        d = self.shape.d_model
+        if self.shape.recurrent:
+            return {"gates": self._linear(2 * d, d)}
+        return {"qkv": self._linear(3 * d, d), "out": self._linear(d, d)}
 
     def residual(self, norm: Norm, x: Array, sublayer: Callable[[Array], Array]) -> Array:
         return x + sublayer(norm(x)) if self.shape.pre_norm else norm(x + sublayer(x))
@@ -273,6 +281,13 @@ class Transformer:
             output: Array = layer["out"](self._heads(attention, query, keys, values)[0])
             return output
 
+        def recurrent_unit(i: int, layer: dict[str, Any], y: Array) -> Array:
+            new, forget = np.split(layer["gates"](y), 2)
+            share = 1 / (1 + np.exp(-forget))
+            earlier = row.keys[i][-1] if row.keys[i] else 0
+            row.keys[i].append(share * earlier + (1 - share) * new)
+            return np.maximum(row.keys[i][-1], 0)
+
         def cross_attention(i: int, layer: dict[str, Any], y: Array) -> Array:
             output, weights = self._heads(attention, layer["query"](y), *row.source[i])
             alignments.update({(i, head): weights[head] for head in range(shape.heads)})
@@ -280,7 +295,8 @@ class Transformer:
             return projected
 
         for i, layer in enumerate(self.decoder_layers):
-            x = self.residual(layer["norm"], x, partial(self_attention, i, layer))
+            memory = recurrent_unit if shape.recurrent else self_attention
+            x = self.residual(layer["norm"], x, partial(memory, i, layer))
             x = self.residual(layer["cross_norm"], x, partial(cross_attention, i, layer))
             x = self.residual(layer["ff"].norm, x, layer["ff"])
         output = self.decoder_norm(x) if shape.pre_norm else x
@@ -308,15 +324,14 @@ class Transformer:
         """Returns the weights of Step in order."""
         tensors = [*self.embedding.table(), self.positions]
         for layer in self.decoder_layers:
-            for name in ("qkv", "out", "norm", "query", "cross_out", "cross_norm", "ff"):
-                tensors += layer[name].tensors()
+            tensors += [tensor for part in layer.values() for tensor in part.tensors()]
         if self.shape.pre_norm:
             tensors += self.decoder_norm.tensors()
         return tensors + self.vocabulary.tensors(padded_bias=-math.inf)
 
 
 class Row:
-    """What the decoder keeps of one row."""
+    """What the decoder keeps of one row; the keys of a recurrent unit are its states."""
 
     def __init__(self, source: list[tuple[Array, Array]]) -> None:
         """Begins with the keys and values of a source in every layer."""
@@ -337,6 +352,13 @@ def choose(logits: Array, count: int) -> tuple[float, Array, Array]:
     log_sum = float(wide.max() + np.log(np.exp(wide - wide.max()).sum()))
     order = np.argsort(-wide, kind="stable")[:count]
     return log_sum, wide[order] - log_sum, order
+
+
+def target_arrays(shape: Shape, slots: int, capacity: int) -> list[Array]:
+    """Returns an empty target cache, or the states of recurrent units."""
+    if shape.recurrent:
+        return [np.zeros((slots, shape.decoder_layers, 1, shape.d_model), np.float32)]
+    return cache_arrays(shape, slots, capacity)
 
 
 def cache_arrays(shape: Shape, slots: int, capacity: int) -> list[Array]:

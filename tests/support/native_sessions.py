@@ -1,5 +1,6 @@
 """Sessions of the native operators, with caches in memory that they change in place or copy."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from dragoman.serve.runtime.onnx_runtime import session_options
 from tests.support.native_graphs import cache_names, choose_graph, encode_graph, step_graph
-from tests.support.native_reference import Transformer, cache_arrays
+from tests.support.native_reference import Transformer, cache_arrays, target_arrays
 
 Array = NDArray[Any]
 STEP_RESULTS = ("logits", "log_sums", "best_scores", "best_ids", "alignments")
@@ -39,14 +40,22 @@ class NativeModel:
     """A model's sessions and its caches."""
 
     def __init__(
-        self, model: Transformer, *, slots: int = 8, capacity: int = 32, threads: int = 1, in_place: bool = False
+        self,
+        model: Transformer,
+        *,
+        slots: int = 8,
+        capacity: int = 32,
+        threads: int = 1,
+        in_place: bool = False,
+        shortlists: bool = False,
     ) -> None:
         self.shape = model.shape
         self.in_place = in_place
+        self.shortlists = shortlists
         self.encoder = open_graph(encode_graph(model), threads)
-        self.decoder = open_graph(step_graph(model), threads)
+        self.decoder = open_graph(step_graph(model, shortlists=int(shortlists)), threads)
         self.source = cache_arrays(model.shape, slots, capacity)
-        self.target = cache_arrays(model.shape, slots, capacity)
+        self.target = target_arrays(model.shape, slots, capacity)
 
     def _feeds(self, side: str, arrays: list[Array]) -> dict[str, Array]:
         return dict(zip(cache_names(self.shape, side), arrays, strict=True))
@@ -73,8 +82,9 @@ class NativeModel:
         *,
         best_count: int = 3,
         aligned: bool = False,
+        candidates: Sequence[Sequence[int]] | None = None,
     ) -> dict[str, Array]:
-        """Returns the inputs of a step, caches excluded; all rows are scored."""
+        """Returns the inputs of a step, caches excluded; all rows are scored, and each may have candidates."""
         lists = {
             "positions": positions,
             "target_slots": target_slots,
@@ -84,9 +94,15 @@ class NativeModel:
             "best_count": [best_count],
             "aligned": [int(aligned)],
         }
-        return {"token_ids": np.array(token_ids, np.int64)} | {
+        feeds = {"token_ids": np.array(token_ids, np.int64)} | {
             name: np.array(values, np.int32) for name, values in lists.items()
         }
+        if self.shortlists:
+            ends = np.cumsum([len(ids) for ids in candidates or ()], dtype=np.int32)
+            ranges = np.stack([np.concatenate([[0], ends[:-1]]), ends], 1) if candidates else np.zeros((0, 2))
+            feeds["candidate_ids"] = np.concatenate([np.array(ids, np.int32) for ids in candidates or [()]])
+            feeds["candidate_ranges"] = ranges.astype(np.int32)
+        return feeds
 
     def step(self, *arguments: Any, **options: Any) -> StepResult:
         """Computes one step with the arguments of `feeds`."""

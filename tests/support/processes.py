@@ -69,8 +69,9 @@ def start_process(
             process.kill()
 
 
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGESIZE
+def resident_bytes(process: int | str = "self") -> int:
+    """Returns the memory of a process, by its id."""
+    return int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]) * PAGESIZE
 
 
 def read_log(process: subprocess.Popen[str]) -> dict[str, Any]:

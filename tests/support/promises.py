@@ -13,47 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dragoman.model.provenance import MarkError, Provenance, fill
 
 # The text of each promise in the table.
-PROMISES = {
-    "R1": "A translation and its scores are bitwise the same alone and in any batch.",
-    "R2": "Sequences that join or leave at any step change no other answer.",
-    "R3": "The served graphs produce the tokens of the PyTorch model.",
-    "R4": "A text that produces NaN or never ends changes no other answer.",
-    "R5": "A short text leaves after its own steps, whatever the length of the others.",
-    "R6": "No slot is idle while a sequence waits that fits.",
-    "R8": "The server accepts exactly as many requests as fit, and rejects the others at once.",
-    "R9": "The server processes no text before it has room, and never rejects an accepted request for lack of room.",
-    "R10": "At twice the capacity, the server answers as many requests in time as at its capacity.",
-    "R11": "After overload the latency recovers, and no request starts after its deadline.",
-    "R12": "A rejection is cheap: it takes no time from accepted requests.",
-    "R13": "A rejection carries a time to retry, and the retries of gRPC obey it.",
-    "R14": "A request with fifty texts does not block requests with one text.",
-    "R15": "A request that cannot meet its deadline is rejected before any computation.",
-    "R16": "A deadline that passes in the queue is reported at once, even if all slots are busy.",
-    "R17": "An expired deadline or a cancellation frees the slot with the current step.",
-    "R18": "A disconnect frees slots and queue places with the current step.",
-    "R19": "Disconnects at any moment lose, hold or double-count no request.",
-    "R20": "A failure at any point of a request leaves exactly one answer, and no request hangs.",
-    "R21": "A client propagates its remaining time, and sends nothing if none is left.",
-    "R22": "SIGTERM fails no accepted request, and the process exits with status 0.",
-    "R23": "A lame duck is live but not ready, and serves every request.",
-    "R24": "Replicas restart in turn without an error for clients that do not retry.",
-    "R25": "After the drain time, remaining requests get an error; a hanging model or a second signal ends the wait.",
-    "R26": "SIGTERM ends a server that loads, warms up, reloads or has idle connections within 5 s, with status 0.",
-    "R27": "Before readiness every request gets an error; the first request afterwards is as fast as any.",
-    "R28": "A model that differs from its export never serves, and the message names the difference.",
-    "R29": "A model that fails or hangs closes the service until it recovers, and loses only its current work.",
-    "R30": "Memory, files and threads stay constant.",
-    "R31": "Invalid input is rejected with the name of the field, and the server continues.",
-    "R33": "Every request is counted once, in counters and histograms, and gauges return to 0.",
-    "R35": "Under mixed load, every request has an outcome that its kind explains.",
-    "R36": "A killed replica fails no request of clients that retry.",
-    "R37": "A hanging replica gets no new requests; only its earlier requests are late.",
-    "R38": "A flood of hostile traffic fails no request of other clients, and the server keeps no memory of it.",
-}
+PROMISES: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 # Prints the table instead of writing a document.
 TERMINAL = Path("-")
 MARKER = "promise"

@@ -75,9 +75,12 @@ class Transformer:
         all_visible = np.ones((len(target_ids), len(source_ids)), dtype=bool)
         for layer in range(self.config.decoder_layers):
             name = f"decoder.{layer}"
-            states = self.residual(
-                f"{name}.self_attention", states, lambda x, name: self.attention(name, x, x, future_hidden)
-            )
+            if self.config.decoder_memory == "ssru":
+                states = self.residual(f"{name}.ssru", states, self.recurrent_unit)
+            else:
+                states = self.residual(
+                    f"{name}.self_attention", states, lambda x, name: self.attention(name, x, x, future_hidden)
+                )
             states = self.residual(
                 f"{name}.cross_attention", states, lambda x, name: self.attention(name, x, memory, all_visible)
             )
@@ -134,6 +137,15 @@ class Transformer:
         heads = [np.split(array, self.config.heads, axis=1) for array in (q, k, v)]
         outputs = [attention(q, k, v, mask) for q, k, v in zip(*heads, strict=True)]
         return self.linear(f"{name}.output", np.concatenate(outputs, axis=1))
+
+    def recurrent_unit(self, states: Array, name: str) -> Array:
+        """Returns the output of the simpler simple recurrent unit, [T, d_model] (Kim et al. 2019)."""
+        state, outputs = np.zeros(self.config.d_model), []
+        for x in states:
+            share = 1 / (1 + np.exp(-self.linear(f"{name}.forget", x)))
+            state = share * state + (1 - share) * self.linear(f"{name}.input", x)
+            outputs.append(np.maximum(state, 0))
+        return np.array(outputs)
 
     def feed_forward(self, states: Array, name: str) -> Array:
         """Returns the feed-forward network's output, [T, d_model]."""

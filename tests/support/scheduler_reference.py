@@ -22,8 +22,14 @@ class Waiter:
     @property
     def order(self) -> tuple[int, int, bool, float, int]:
         """The sort key of the queue."""
-        deadline_seconds = self.sequence.deadline_seconds
-        return (-self.sequence.priority, self.round, deadline_seconds is None, deadline_seconds or 0.0, self.number)
+        deadline_seconds = self.sequence.group.deadline_seconds
+        return (
+            -self.sequence.group.priority,
+            self.round,
+            deadline_seconds is None,
+            deadline_seconds or 0.0,
+            self.number,
+        )
 
 
 def rows_of(sequences: Iterable[DecodingSequence]) -> int:
@@ -68,8 +74,8 @@ class ReferenceScheduler:
         return rows <= self.engines * self.engine_rows + self.queue_limit
 
     def submit(self, sequence: DecodingSequence) -> None:
-        fairness_key = (sequence.priority, sequence.fairness_key)
-        entered_round = max(self.current_rounds.get(sequence.priority, 0), self.next_rounds.get(fairness_key, 0))
+        fairness_key = (sequence.group.priority, sequence.group.fairness_key)
+        entered_round = max(self.current_rounds.get(sequence.group.priority, 0), self.next_rounds.get(fairness_key, 0))
         self.next_rounds[fairness_key] = entered_round + sequence.options.rows
         self.line.append(Waiter(sequence, entered_round, self.submitted))
         self.submitted += 1
@@ -78,7 +84,7 @@ class ReferenceScheduler:
         """Removes sequences from the queue, with flows and priorities that no other sequence has."""
         gone = list(gone)
         self.line = [waiter for waiter in self.line if waiter.sequence not in gone]
-        fairness_keys = {(sequence.priority, sequence.fairness_key) for sequence in self.waiting}
+        fairness_keys = {(sequence.group.priority, sequence.group.fairness_key) for sequence in self.waiting}
         self.next_rounds = {
             fairness_key: number for fairness_key, number in self.next_rounds.items() if fairness_key in fairness_keys
         }
@@ -97,7 +103,7 @@ class ReferenceScheduler:
             scheduled.append(waiter.sequence)
             running.append(waiter.sequence)
             min(self.line, key=lambda other: other.order).passed_rows += waiter.rows
-            priority = waiter.sequence.priority
+            priority = waiter.sequence.group.priority
             self.current_rounds[priority] = max(self.current_rounds.get(priority, 0), waiter.round + 1)
             self.remove([waiter.sequence])
         return scheduled

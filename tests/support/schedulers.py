@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from dragoman.serve.errors import InternalError
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.scheduler import Scheduler
-from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup
 from dragoman.serve.search.options import SearchOptions
 from tests.support.fakes import FakeClock
 from tests.support.native_build import needs_compiler
@@ -21,7 +21,7 @@ from tests.support.scheduler_reference import rows_of
 def make_sequence(
     source_tokens: int = 1,
     deadline_seconds: float | None = None,
-    on_finish: Callable[[DecodingSequence], None] = lambda _: None,
+    on_finish: Callable[[list[DecodingSequence]], object] = lambda _: None,
     *,
     rows: int = 1,
     priority: int = 0,
@@ -29,9 +29,8 @@ def make_sequence(
 ) -> DecodingSequence:
     """Returns a sequence of beam search, which holds at most 8 tokens more than its source in every row."""
     options = SearchOptions(max_target_tokens=8, beam_size=rows)
-    return DecodingSequence(
-        tuple(range(source_tokens)), options, deadline_seconds, on_finish, priority=priority, fairness_key=fairness_key
-    )
+    group = SequenceGroup(on_finish, deadline_seconds, priority, fairness_key)
+    return DecodingSequence(tuple(range(source_tokens)), options, group)
 
 
 Made = TypeVar("Made", Scheduler, DrivenScheduler)

@@ -1,8 +1,9 @@
 """Searches of all kinds for the tests: a grid of options, and Hypothesis strategies for mixtures."""
 
-from dataclasses import astuple
+from pathlib import Path
 from typing import Any
 
+import yaml
 from hypothesis import strategies as st
 
 from dragoman.serve.search.hypothesis import Hypothesis
@@ -11,44 +12,14 @@ from tests.support.fakes import ENDLESS_ID, FIRST_ID, VOCABULARY
 
 SOURCES = [(3,), (4, 5), (9, 9, 9), (5, 8, 11, 2), (ENDLESS_ID,)]
 GRID: dict[str, dict[str, Any]] = {
-    "greedy": {},
-    "beam of 2": {"beam_size": 2},
-    "beam of 5": {"beam_size": 5, "length_penalty": 0.6},
-    "n-best": {"beam_size": 4, "hypotheses": 3},
-    "impatient": {"beam_size": 4, "patience": 0.5},
-    "patient": {"beam_size": 3, "patience": 2.0, "hypotheses": 3},
-    "no length penalty": {"beam_size": 4, "length_penalty": 0.0},
-    "covering": {"beam_size": 4, "coverage_penalty": 0.8, "hypotheses": 4},
-    "aligned": {"alignments": True},
-    "sampled": {"temperature": 1.0, "seed": 7},
-    "samples": {"temperature": 1.7, "seed": 8, "hypotheses": 4},
-    "top-k": {"temperature": 2.0, "top_k": 3, "seed": 9, "hypotheses": 2},
-    "top-p": {"temperature": 3.0, "top_p": 0.7, "seed": 1, "hypotheses": 2},
-    "long": {"min_target_tokens": 7},
-    "long beam": {"min_target_tokens": 7, "beam_size": 3},
-    "unrepetitive": {"repetition_penalty": 1.6},
-    "unrepetitive beam": {"repetition_penalty": 1.6, "beam_size": 3},
-    "no token twice": {"no_repeat_ngram_tokens": 1},
-    "no pair twice": {"no_repeat_ngram_tokens": 2, "beam_size": 2},
-    "suppressed": {"suppressed_ids": (3, 4, 5, 6)},
-    "suppressed beam": {"suppressed_ids": (3, 4, 5, 6), "beam_size": 3},
-    "prefixed": {"target_prefix": (5, 6, 5)},
-    "prefixed beam": {"target_prefix": (5, 6, 5), "beam_size": 3, "hypotheses": 2},
-    "prefixed samples": {"target_prefix": (5, 6), "temperature": 1.0, "hypotheses": 3},
-    "new word": {"target_prefix": (5, 6), "new_word": True},
-    "new word beam": {"target_prefix": (5,), "new_word": True, "beam_size": 3, "hypotheses": 2},
-    "new word samples": {"target_prefix": (5, 6), "new_word": True, "temperature": 1.0, "hypotheses": 3},
-    "started": {"target_prefix": (5, 6, 5), "start_tokens": 1},
-    "started beam": {"target_prefix": (5,), "start_tokens": 1, "beam_size": 3, "hypotheses": 3},
-    "started samples": {"target_prefix": (5, 6), "start_tokens": 2, "temperature": 1.0, "hypotheses": 3},
-    "given": {"target_prefix": (5, 6, 5, 9), "forced_end": True},
-    "given and empty": {"forced_end": True},
+    name: {option: tuple(value) if isinstance(value, list) else value for option, value in options.items()}
+    for name, options in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8")).items()
 }
 
 
 def bits(hypothesis: Hypothesis) -> tuple[object, ...]:
     """Returns every field of a hypothesis, so that equal means bitwise equal."""
-    *values, alignments = astuple(hypothesis)
+    *values, alignments = hypothesis
     return (*values, None if alignments is None else alignments.tobytes())
 
 

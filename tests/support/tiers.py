@@ -27,6 +27,7 @@ LONG_FILES = tuple(
         "export/graphs/test_graphs.py",
         "model/training/test_train.py",
         "benchmarks/test_online.py",
+        "benchmarks/test_real_models.py",
         "serve/grpc/test_limits.py",
         "serve/runtime/test_runtime.py",
         "benchmarks/test_offline.py",

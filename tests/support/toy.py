@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch import nn
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
@@ -36,50 +37,15 @@ from tests.support.small_models import randomize
 
 # The exporter lists its operators anew for every graph, which takes most of a second.
 ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
-WORDS = {
-    "bird": "vogel",
-    "boat": "schiff",
-    "bread": "brot",
-    "cloud": "wolke",
-    "door": "pforte",
-    "field": "acker",
-    "hill": "berg",
-    "lamp": "licht",
-    "moon": "mond",
-    "road": "weg",
-    "stone": "kiesel",
-    "tree": "baum",
-}
+TOY: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+WORDS: dict[str, str] = TOY["words"]
 # Returns the bundle of the toy model in a precision.
 ToyBundles = Callable[[Precision], Path]
 # A shape at which matrix products take different paths for one row and for many.
 WIDE = {"d_model": 256, "d_ff": 1024, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
 WIDE |= {"max_source_tokens": 40, "max_target_tokens": 24}
 DEEP = {**WIDE, "encoder_layers": 1, "decoder_layers": 3}
-# Every option of a Transformer that changes its computation, alone and all together.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "pre-norm": {"norm_position": "pre", "norm_embeddings": True},
-    "rms": {"norm": "rms", "norm_epsilon": 1e-6},
-    "gelu": {"activation": "gelu"},
-    "silu": {"activation": "silu"},
-    "swiglu": {"activation": "swiglu"},
-    "learned": {"positions": "learned"},
-    "untied": {"tie_embeddings": False},
-    "unscaled": {"scale_embeddings": False},
-    "output bias": {"output_bias": True},
-    "deep encoder": {"encoder_layers": 3, "decoder_layers": 1},
-    "deep decoder": {"encoder_layers": 1, "decoder_layers": 3},
-    "modern": {
-        "norm_position": "pre",
-        "norm": "rms",
-        "activation": "swiglu",
-        "positions": "learned",
-        "tie_embeddings": False,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-    },
-}
+OPTIONS: dict[str, dict[str, Any]] = TOY["options"]
 
 # Sources for random models, with arbitrary translations.
 RANDOM_TEXTS = ("alpha beta", "one two three gamma", "house", "garden river delta", "two", "beta house")

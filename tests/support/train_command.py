@@ -2,34 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import pytest
+import yaml
 
 from dragoman import command_line
 from dragoman.model.run import RunFolder
+from tests.support.commands import refusal_of
 
-MAX_STEPS = 12
-RECIPE = {
-    "model": {
-        "d_model": 16,
-        "d_ff": 16,
-        "heads": 2,
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "dropout": 0.3,
-        "max_source_tokens": 32,
-        "max_target_tokens": 24,
-    },
-    "tokenizer": {"vocabulary_size": 60},
-    "training": {
-        "max_steps": MAX_STEPS,
-        "batch_tokens": 100,
-        "validation_every_steps": 4,
-        # High enough that the model gets worse: the best checkpoint differs from the last.
-        "learning_rate": 2.2,
-        "warmup_steps": 5,
-    },
-}
+RECIPE: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+MAX_STEPS: int = RECIPE["training"]["max_steps"]
 
 
 def start(arguments: list[str], out: Path, *more: str) -> RunFolder:
@@ -38,11 +20,5 @@ def start(arguments: list[str], out: Path, *more: str) -> RunFolder:
 
 
 def refusal(start_it: Callable[[], object]) -> str:
-    """Returns the single line with which a command exits; the exit code is 1."""
-    with pytest.raises(SystemExit) as ended:
-        start_it()
-    message = ended.value.code
-    assert isinstance(message, str)
-    assert message.startswith("dragoman train: ")
-    assert "\n" not in message
-    return message
+    """Returns the single line with which a command exits."""
+    return refusal_of("train", start_it)

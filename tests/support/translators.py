@@ -12,16 +12,16 @@ from prometheus_client import CollectorRegistry
 
 from dragoman.serve.bundle.manifest import BundleDirection
 from dragoman.serve.engine.engine import Engine
-from dragoman.serve.engine.readiness import Readiness
+from dragoman.serve.engine.engines import Readiness
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.scheduler import Scheduler
 from dragoman.serve.search.hypothesis import FinishReason
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.translation.cache import ResultCache
-from dragoman.serve.translation.request import ModelRequest, TextRequest
+from dragoman.serve.translation.fields import DEFAULT_SEARCH, SearchFields
+from dragoman.serve.translation.job import Job
 from dragoman.serve.translation.response import Translation, TranslationDelta, TranslationResponse
-from dragoman.serve.translation.search_plan import SearchPlan, TargetVocabulary
-from dragoman.serve.translation.text_model import TextModel
+from dragoman.serve.translation.segments import TargetVocabulary, TextModel
 from dragoman.serve.translation.translator import Translator
 from tests.support.fakes import EOS_ID, VOCABULARY, fake_manifest, translate
 from tests.support.live import WAIT_SECONDS, GatedModel, eventually
@@ -29,7 +29,7 @@ from tests.support.live import WAIT_SECONDS, GatedModel, eventually
 MAX_TARGET_TOKENS = 20
 MAX_SOURCE_TOKENS = 6
 LETTERS, DIGITS = str.maketrans("0123456789", "abcdefghij"), str.maketrans("abcdefghij", "0123456789")
-GREEDY = SearchPlan(SearchOptions(max_target_tokens=MAX_TARGET_TOKENS))
+GREEDY = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS)
 Event = TranslationDelta | TranslationResponse
 
 
@@ -42,11 +42,17 @@ class NumberTokenizer:
     def encode(self, text: str) -> list[int]:
         return [int(part) for part in text.translate(DIGITS).split()]
 
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        return list(map(self.encode, texts))
+
     def encode_target(self, text: str) -> list[int]:
         return self.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(map(str, ids))
+
+    def decode_all(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        return list(map(self.decode, sequences))
 
     def encode_offsets(self, text: str) -> list[tuple[int, int]]:
         return [number.span() for number in re.finditer(r"\w+", text)]
@@ -95,16 +101,18 @@ class TranslatorBench:
         self,
         *texts: str,
         source_prefix: tuple[int, ...] = (),
-        plan: SearchPlan = GREEDY,
+        options: SearchOptions = GREEDY,
+        fields: SearchFields = DEFAULT_SEARCH,
         deadline_seconds: float | None = None,
     ) -> asyncio.Task[TranslationResponse]:
-        request = model_request(texts, plan, deadline_seconds, source_prefix)
-        return asyncio.create_task(self.translator.translate(request))
+        return asyncio.create_task(
+            self.translator.translate(made_job(texts, options, deadline_seconds, source_prefix, fields))
+        )
 
     async def stream(
-        self, *texts: str, plan: SearchPlan = GREEDY, deadline_seconds: float | None = None
+        self, *texts: str, options: SearchOptions = GREEDY, deadline_seconds: float | None = None
     ) -> AsyncGenerator[Event]:
-        async with aclosing(self.translator.stream(model_request(texts, plan, deadline_seconds))) as events:
+        async with aclosing(self.translator.stream(made_job(texts, options, deadline_seconds))) as events:
             async for event in events:
                 yield event
 
@@ -137,18 +145,18 @@ class TranslatorBench:
         return hits, misses
 
 
-def model_request(
+def made_job(
     texts: tuple[str, ...],
-    plan: SearchPlan = GREEDY,
+    options: SearchOptions = GREEDY,
     deadline_seconds: float | None = None,
     source_prefix: tuple[int, ...] = (),
-) -> ModelRequest:
-    """Returns a request; without a deadline, with one that is far enough away."""
+    fields: SearchFields = DEFAULT_SEARCH,
+) -> Job:
+    """Returns a job; without a deadline, with one that is far enough away."""
     direction = BundleDirection(source="en", target="de", source_prefix=source_prefix)
-    requests = tuple(
-        TextRequest(text.translate(LETTERS), "", f"text[{index}]", "none") for index, text in enumerate(texts)
-    )
-    return ModelRequest(requests, direction, plan, deadline_seconds or time.monotonic() + WAIT_SECONDS)
+    letters = [text.translate(LETTERS) for text in texts]
+    deadline_seconds = deadline_seconds or time.monotonic() + WAIT_SECONDS
+    return Job(texts=letters, direction=direction, options=options, fields=fields, deadline_seconds=deadline_seconds)
 
 
 def made_translation(text: str, length: int = 1, /, **different: Any) -> Translation:

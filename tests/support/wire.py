@@ -3,6 +3,9 @@
 import json
 from typing import Any, Literal
 
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from grpc_status.rpc_status import from_call
+
 from dragoman.protos.translation_pb2 import (
     Alignment,
     Alternative,
@@ -13,6 +16,7 @@ from dragoman.protos.translation_pb2 import (
     TranslateRequest,
     Translation,
 )
+from tests.support.calls import details_of
 from tests.support.live import LiveService
 
 JSON = {"content-type": "application/json"}
@@ -55,14 +59,19 @@ def stream_over_rest(live: LiveService, request: Answer) -> tuple[list[Answer], 
 
 
 def refusal_of_both(live: LiveService, request: Answer, path: str = "/v1/translate") -> tuple[str, str]:
-    """Returns the rejected field and the message, which both interfaces share."""
+    """Returns the rejected field and the message, which both interfaces share; gRPC also has them in its details."""
     answer = live.post(content=json.dumps(request).encode(), headers=JSON, path=path)
     problem = answer.json()
     assert (answer.status_code, problem["reason"]) == (400, "invalid"), problem
     error: Any = live.call_error((ScoreRequest if path == "/v1/score" else TranslateRequest)(**request))
     assert error.code().name == "INVALID_ARGUMENT"
     assert error.details() == problem["detail"]
-    return problem["field"], problem["detail"]
+    details = details_of(from_call(error))
+    (violation,) = details[BadRequest].field_violations
+    field = problem["field"]
+    assert violation.field == details[ErrorInfo].metadata["field"] == field
+    assert f"{field}: {violation.description}" == problem["detail"]
+    return field, problem["detail"]
 
 
 def as_json(translation: Translation) -> Answer:

@@ -78,7 +78,6 @@ class Cache:
         return body.reshape(body.transpose(grouped, 0, 1, 2, 3, 5, 4), 0, 0, 0, outer * GROUP, inner)
 
     def _stored(self, plain: str, groups: Sequence[int]) -> str:
-        """Reverses `_plain`."""
         body, (outer, inner) = self._body, groups
         if self._spec.element == "float":
             return body.reshape(plain, 0, 0, 0, outer * GROUP * inner)

@@ -33,10 +33,7 @@ class LayerDistances:
         return body.add("Add", scores, body.transpose(products, 0, 1, 3, 2, 4))
 
     def add_mean(self, states: str, weights: str, sums: str) -> str:
-        """Adds the weighted mean of the vectors to states, float [B, 1, H, T, D].
-
-        Weights are float [B, n, H, T, 16], their sums [B, 1, H, T, 1].
-        """
+        """Adds the mean by weights [B, n, H, T, 16] with sums [B, 1, H, T, 1] to states [B, 1, H, T, D]."""
         body = self._body
         if self._kind == "bias":
             return states

@@ -52,7 +52,6 @@ class _Encoder:
         return layers.final_norm(states, "encoder_norm")
 
     def _attend(self, name: str, states: str) -> str:
-        """Applies self-attention."""
         body, width, heads_width = self.body, self._config.d_model, self._config.attention_width
         qkv = self._layers.linear(states, f"{name}.qkv", width, 3 * heads_width)
         query, key, value = body.split(self._packing.pad(qkv), 3, 2)

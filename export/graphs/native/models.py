@@ -19,11 +19,12 @@ from dragoman.export.graphs.native.encode import encode_body
 from dragoman.export.graphs.native.layout import LANES, rounded_up
 from dragoman.export.graphs.native.step import step_body
 from dragoman.export.graphs.native.weights import Weights, WrittenWeights, decoder_weights, encoder_weights
-from dragoman.export.graphs.search import IR_VERSION
+from dragoman.export.graphs.weightless import IR_VERSION
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.bundle import CHOOSE_FILE, DECODER_FILE, ENCODER_FILE
 from dragoman.serve.bundle.manifest import (
     ALIGNMENTS,
+    CANDIDATE_INPUTS,
     CHOICE,
     ENCODE_INPUTS,
     LOGITS,
@@ -56,6 +57,7 @@ def cache_of(model: TransformerWeights, precision: Precision) -> CacheSpec:
         heads=config.heads,
         head_size=config.head_size,
         element="float" if precision == "fp32" else "int8",
+        recurrent=config.decoder_memory == "ssru",
     )
 
 
@@ -72,32 +74,35 @@ class NativeExport:
         self._encoder = encoder_weights(model, precision, self._file)
         self._decoder = decoder_weights(model, precision, self._file)
 
-    def write(self, heads: Sequence[AttentionHead]) -> ExportedGraphs:
-        """Writes the graphs, also again; the decoder returns alignments of the given heads."""
+    def write(self, heads: Sequence[AttentionHead], *, shortlists: bool = False) -> ExportedGraphs:
+        """Writes the graphs, also again; the decoder returns alignments of the given heads, and may take shortlists."""
         graphs = {
             ENCODER_FILE: self._encoder_graph(),
-            DECODER_FILE: self._decoder_graph(heads),
+            DECODER_FILE: self._decoder_graph(heads, shortlists=shortlists),
             CHOOSE_FILE: choose_graph(),
         }
         return save_graphs(graphs, self._folder, cache=self._cache)
 
     def _encoder_graph(self) -> onnx.ModelProto:
-        """Returns the graph of `Encode`."""
         model = self._model
         attributes = _attributes(model, self._precision) | {"layers": model.config.encoder_layers}
         operator = self._operator("Encode", encode_body(model, self._cache), self._encoder, attributes)
         sources = _caches(self._cache, "source", model.config.max_source_tokens)
         return operator.graph([*_inputs(ENCODE_INPUTS, "sources"), *sources], _presents(sources))
 
-    def _decoder_graph(self, heads: Sequence[AttentionHead]) -> onnx.ModelProto:
-        """Returns the graph of `Step`."""
+    def _decoder_graph(self, heads: Sequence[AttentionHead], *, shortlists: bool) -> onnx.ModelProto:
         model, config, cache = self._model, self._model.config, self._cache
         attributes = _attributes(model, self._precision) | {
             "layers": config.decoder_layers,
             "vocabulary": model.vocabulary_size,
             "alignment_heads": [number for head in heads for number in (head.layer, head.head)],
         }
-        operator = self._operator("Step", step_body(model, cache, heads), self._decoder, attributes)
+        if cache.recurrent:
+            attributes["recurrent"] = 1
+        if shortlists:
+            attributes["shortlists"] = 1
+        body = step_body(model, cache, heads, shortlists=shortlists)
+        operator = self._operator("Step", body, self._decoder, attributes)
         targets = _caches(cache, "target", config.max_target_tokens)
         sources = _caches(cache, "source", config.max_source_tokens)
         outputs = [
@@ -106,7 +111,9 @@ class NativeExport:
             _value(ALIGNMENTS, FLOAT, "aligned_rows", len(heads), rounded_up(config.max_source_tokens, LANES)),
             *_presents(targets),
         ]
-        return operator.graph([*_inputs(STEP_INPUTS, "rows"), *targets, *sources], outputs)
+        ids, ranges = CANDIDATE_INPUTS
+        lists = [_value(ids, INT32, "candidates"), _value(ranges, INT32, "listed_rows", 2)] if shortlists else []
+        return operator.graph([*_inputs(STEP_INPUTS, "rows"), *lists, *targets, *sources], outputs)
 
     def _operator(self, name: str, body: Body, weights: WrittenWeights, attributes: Mapping[str, object]) -> "Operator":
         """Returns an operator of the library, or a function alone, which needs no attributes; writes its vectors."""
@@ -238,11 +245,10 @@ def _inputs(names: Iterable[str], axis: str) -> list[onnx.ValueInfoProto]:
 
 
 def _caches(cache: CacheSpec, length: Length, tokens: int) -> list[onnx.ValueInfoProto]:
-    values, *scales = cache.shapes(length, tokens).items()
-    name, shape = values
-    kind = INT8 if cache.element == "int8" else FLOAT
-    slots = f"{length}_slots"
-    return [_value(name, kind, slots, *shape), *(_value(name, FLOAT, slots, *shape) for name, shape in scales)]
+    return [
+        _value(name, INT8 if tensor.element == "int8" else FLOAT, f"{length}_slots", *tensor.shape)
+        for name, tensor in cache.tensors(length, tokens).items()
+    ]
 
 
 def _choice(rows: str) -> list[onnx.ValueInfoProto]:

@@ -12,16 +12,21 @@ from dragoman.export.graphs.native.choose import choose
 from dragoman.export.graphs.native.distances import Distances
 from dragoman.export.graphs.native.layers import Layers, layers_of
 from dragoman.export.graphs.native.layout import LANES, rounded_up
+from dragoman.export.graphs.native.shortlist import keep_candidates
 from dragoman.export.graphs.native.ssru import Ssru
-from dragoman.model.config import Memory, TransformerConfig
+from dragoman.model.config import TransformerConfig
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.manifest import ALIGNMENTS, LOGITS, AttentionHead, CacheSpec
 
 
-def step_body(model: TransformerWeights, spec: CacheSpec, heads: Sequence[AttentionHead]) -> Body:
-    """Returns the body of `Step`, which returns alignments of the given heads."""
+def step_body(
+    model: TransformerWeights, spec: CacheSpec, heads: Sequence[AttentionHead], *, shortlists: bool = False
+) -> Body:
+    """Returns the body of `Step`, which returns alignments of the given heads, and may take shortlists."""
     decoder = _Decoder(Body(), model, spec)
     logits = decoder.decode()
+    if shortlists:
+        logits = keep_candidates(decoder.body, logits)
     decoder.body.add("Gather", logits, "scored_rows", into=LOGITS)
     choose(decoder.body, logits)
     decoder.align(heads, rounded_up(model.config.max_source_tokens, LANES))
@@ -38,7 +43,10 @@ class _Decoder:
         self._layers = layers_of(body, model.config, spec)
         attention = attention_of(body, model.config, spec)
         self._positions = body.cast("positions", TensorProto.INT64)
-        self._target = _TARGETS[model.config.decoder_memory](body, model.config, spec, attention, self._positions)
+        if model.config.decoder_memory == "ssru":
+            self._target: Ssru | _Target = Ssru(body, model.config, spec, self._positions)
+        else:
+            self._target = _Target(body, model.config, spec, attention, self._positions)
         self._source = _CrossAttention(body, spec, attention)
         self._widths = model.config.d_model, model.config.attention_width
 
@@ -134,15 +142,8 @@ class _Target:
         self._cache.end()
 
 
-_TARGETS: dict[Memory, type[_Target | Ssru]] = {"self_attention": _Target, "ssru": Ssru}
-
-
 class _CrossAttention:
-    """Cross-attention.
-
-    Attributes:
-        weights: attention weights of each layer so far, float [R, n, H, 1, 16].
-    """
+    """Cross-attention; `weights` are those of each layer so far, float [R, n, H, 1, 16]."""
 
     def __init__(self, body: Body, spec: CacheSpec, attention: Attention) -> None:
         self.weights: list[str] = []

@@ -6,15 +6,20 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.archives import read_members
-from dragoman.model.data.sources.errors import SourceError
-from dragoman.model.data.sources.readers.dictionary import read_dictionary
 from dragoman.model.data.sources.readers.fluent import read_ftl
-from dragoman.model.data.sources.readers.gettext import read_mo, read_po
 from dragoman.model.data.sources.readers.help_pages import read_help
 from dragoman.model.data.sources.readers.manual_pages import read_man
 from dragoman.model.data.sources.readers.messages import CONTEXT_END, Messages, english_of
-from dragoman.model.data.sources.readers.plain_formats import read_json, read_pak, read_properties
+from dragoman.model.data.sources.readers.plain_formats import (
+    read_dictionary,
+    read_json,
+    read_mo,
+    read_pak,
+    read_po,
+    read_properties,
+)
 from dragoman.model.data.sources.readers.scripts import read_diagnostics, read_localize_calls, read_message_list
 from dragoman.model.data.sources.source_list import Source
 from dragoman.model.errors import reason_of
@@ -45,7 +50,7 @@ class Pair(NamedTuple):
 
 
 def read_pairs(source: Source, archives: Iterable[Path]) -> Iterator[Pair]:
-    """Yields the pairs of a source from its packages' folders or archives; raises SourceError if one is unreadable."""
+    """Yields the pairs of a source from its packages' folders or archives; raises CorpusError if one is unreadable."""
     documents = _read_documents(source, archives)
     english = documents.pop("en", None)
     for language, texts in documents.items():
@@ -57,7 +62,6 @@ def read_pairs(source: Source, archives: Iterable[Path]) -> Iterator[Pair]:
 
 
 def _read_documents(source: Source, archives: Iterable[Path]) -> dict[str, dict[str, Messages]]:
-    """Returns the texts by language and document."""
     documents: dict[str, dict[str, Messages]] = {language: {} for language in source.expressions}
     for archive in archives:
         # Some packages have the language only in the name of the archive.
@@ -70,12 +74,12 @@ def _read_documents(source: Source, archives: Iterable[Path]) -> dict[str, dict[
 
 
 def read_file(reader: str, content: bytes, origin: str) -> Messages:
-    """Returns the texts of a file; raises SourceError, which names the origin, if its reader expects another form."""
+    """Returns the texts of a file; raises CorpusError, which names the origin, if its reader expects another form."""
     try:
         messages = READERS[reader](content)
-    except (SourceError, ValueError, OSError, RecursionError, struct.error) as error:
+    except (CorpusError, ValueError, OSError, RecursionError, struct.error) as error:
         # polib reports a syntax error as an OSError.
-        raise SourceError(f"{origin}: cannot be read: {reason_of(error)}") from error
+        raise CorpusError(f"{origin}: cannot be read: {reason_of(error)}") from error
     return {key: _with_joined_surrogates(text) for key, text in messages.items()}
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from dragoman.model.data.sources.errors import SourceError
+from dragoman.model.data.corpus import CorpusError
 from dragoman.model.errors import reason_of
 
 # Archives that language packages contain.
@@ -38,7 +38,7 @@ Wanted = Callable[[str], object]
 
 
 def read_members(path: Path, wanted: Wanted) -> Iterator[Member]:
-    """Yields the files of a folder or an archive whose paths are wanted; raises SourceError if it cannot be read."""
+    """Yields the files of a folder or an archive whose paths are wanted; raises CorpusError if it cannot be read."""
     try:
         if path.is_dir():
             names = sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
@@ -46,7 +46,7 @@ def read_members(path: Path, wanted: Wanted) -> Iterator[Member]:
         else:
             yield from _read_archive(path.name, path.read_bytes(), wanted)
     except (OSError, EOFError, ValueError, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise SourceError(f"{path}: cannot be read: {reason_of(error)}") from error
+        raise CorpusError(f"{path}: cannot be read: {reason_of(error)}") from error
 
 
 def _read_archive(name: str, content: bytes, wanted: Wanted) -> Iterator[Member]:

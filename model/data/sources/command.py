@@ -14,7 +14,6 @@ from tqdm import tqdm
 from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.cleaning import Reason
 from dragoman.model.data.sources.corpus import SourceText, parts_of, read_source
-from dragoman.model.data.sources.errors import SourceError
 from dragoman.model.data.sources.licenses import is_permissive, license_of_mixture
 from dragoman.model.data.sources.source_list import Source, load_sources
 from dragoman.model.text_table import format_table
@@ -49,25 +48,17 @@ class IncludedCorpusCommand(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Writes the files, and prints the numbers of pairs and the license."""
-        try:
-            sources = choose_sources(self.sources, load_sources())
-            license_name = license_of_mixture({name: source.license for name, source in sources.items()})
-            archives = self.archives.expanduser()
-            archives.mkdir(parents=True, exist_ok=True)
-            texts = {
-                name: read_source(name, sources[name], archives) for name in tqdm(sources, "sources", unit=" sources")
-            }
-            for archive in (archive for text in texts.values() for archive in text.archives if archive.warning):
-                print(f"dragoman corpus included: {archive.warning}", file=sys.stderr)
-            parts = write_parts(self.out, texts, self.languages)
-            manifest = {
-                "license": license_name,
-                "parts": parts,
-                "sources": {name: describe(sources[name], texts[name]) for name in sources},
-            }
-            (self.out / MANIFEST).write_text(yaml.safe_dump(manifest, sort_keys=False), encoding="utf-8")
-        except (CorpusError, SourceError) as error:
-            raise SystemExit(f"dragoman corpus included: {error}") from error
+        sources = choose_sources(self.sources, load_sources())
+        license_name = license_of_mixture({name: source.license for name, source in sources.items()})
+        archives = self.archives.expanduser()
+        archives.mkdir(parents=True, exist_ok=True)
+        texts = {name: read_source(name, sources[name], archives) for name in tqdm(sources, "sources", unit=" sources")}
+        for archive in (archive for text in texts.values() for archive in text.archives if archive.warning):
+            print(f"dragoman corpus included: {archive.warning}", file=sys.stderr)
+        parts = write_parts(self.out, texts, self.languages)
+        described = {name: describe(sources[name], texts[name]) for name in sources}
+        manifest = {"license": license_name, "parts": parts, "sources": described}
+        (self.out / MANIFEST).write_text(yaml.safe_dump(manifest, sort_keys=False), encoding="utf-8")
         print(format_table([["part", "pairs"], *([name, f"{pairs:,}"] for name, pairs in parts.items())], 1))
         print(f"\nA model of this text may be distributed under: {license_name}")
 

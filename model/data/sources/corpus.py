@@ -24,11 +24,7 @@ class SourceText(NamedTuple):
 
 
 def read_source(name: str, source: Source, folder: Path) -> SourceText:
-    """Reads a source from the archives in a folder, into which missing ones are downloaded.
-
-    Raises:
-        SourceError: if an archive is missing and cannot be downloaded, or it or a file in it cannot be read.
-    """
+    """Reads a source from archives, and downloads missing ones; raises CorpusError if one is missing or damaged."""
     archives = [provide_archive(folder, source.registry, *package) for package in source.packages.items()]
     rows: dict[str, list[Row]] = defaultdict(list)
     dropped = Counter[Reason]()
@@ -41,11 +37,7 @@ def read_source(name: str, source: Source, folder: Path) -> SourceText:
 def parts_of(rows: Iterable[Row], language: str) -> dict[str, list[tuple[str, str]]]:
     """Returns English texts with their translations, by part and role: `train.messages`, `test.help` and so on.
 
-    No English text of a held-out part is in a training part.
-
-    Args:
-        rows: of all sources, in one language.
-        language: the one besides English.
+    No English text of a held-out part is in a training part. `rows` are of all sources, in the language.
     """
     held_out = {part: list(read_everyday(f"held_out/{part}.tsv", language)) for part in ("validation", "test")}
     known = {english.casefold() for pairs in held_out.values() for english, _ in pairs}

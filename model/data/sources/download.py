@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from dragoman.model.data.sources.errors import SourceError
+from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.source_list import Package, Registry
 
 TIMEOUT_SECONDS = 600
@@ -42,11 +42,7 @@ _FILE_NAMES: dict[Registry, re.Pattern[str]] = {
 
 
 class Archive(NamedTuple):
-    """The archive or folder of a package, its version, and the SHA-256 of an archive in hexadecimal digits.
-
-    Attributes:
-        warning: how it differs from the package of the list; empty if it does not.
-    """
+    """The archive of a package, its version and SHA-256; `warning` is how it differs from the list, if it does."""
 
     package: str
     path: Path
@@ -58,10 +54,8 @@ class Archive(NamedTuple):
 def provide_archive(folder: Path, registry: Registry, name: str, package: Package) -> Archive:
     """Returns the archive of a package: the listed version, else another one in the folder, else a new download.
 
-    A folder with the name of the package is taken as its unpacked archive, of an unknown version.
-
-    Raises:
-        SourceError: if the archive cannot be downloaded, or has another content than the listed one.
+    A folder with the name of the package is taken as its unpacked archive, of an unknown version. Raises
+    CorpusError if the archive cannot be downloaded, or has another content than the listed one.
     """
     unpacked = folder / _file_name(name)
     if unpacked.is_dir():
@@ -71,12 +65,12 @@ def provide_archive(folder: Path, registry: Registry, name: str, package: Packag
         _download(folder, registry, name, package.version)
         found = dict(_archives(folder, registry, name))
     if not found:
-        raise SourceError(f"{name}: the client of {registry} wrote no archive to {folder}")
+        raise CorpusError(f"{name}: the client of {registry} wrote no archive to {folder}")
     version = package.version if package.version in found else max(found)
     path = found[version]
     digest = sha256(path.read_bytes()).hexdigest()
     if version == package.version and package.sha256 not in ("", digest):
-        raise SourceError(f"{path}: expected SHA-256 {package.sha256}, got {digest}: remove the file")
+        raise CorpusError(f"{path}: expected SHA-256 {package.sha256}, got {digest}: remove the file")
     other = "" if version == package.version else f"{name}: read version {version}, expected {package.version}"
     return Archive(name, path, version, digest, other)
 
@@ -110,7 +104,7 @@ def _download(folder: Path, registry: Registry, name: str, version: str) -> None
                 for path in Path(workshop).iterdir():
                     path.replace(folder / path.name)
                 return
-    raise SourceError(f"{name}: cannot be downloaded: {problem}")
+    raise CorpusError(f"{name}: cannot be downloaded: {problem}")
 
 
 def _run_client(registry: Registry, package: str, workshop: str) -> str:

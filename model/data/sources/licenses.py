@@ -5,28 +5,19 @@ license wants the whole under one license, so every other text must permit that 
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
-from dragoman.model.data.sources.errors import SourceError
+import yaml
+
+from dragoman.model.data.corpus import CorpusError
 
 # What a mixture is distributed under, where the texts of a license permit it.
 PERMISSIVE, GPL_2, GPL_3, CC_BY_SA, GFDL = "permissive licenses", "GPL-2.0", "GPL-3.0", "CC-BY-SA-4.0", "GFDL-1.3"
 
-# The compatibility of licenses with the GPL: https://www.gnu.org/licenses/license-list.html; of CC BY and CC BY-SA:
-# https://creativecommons.org/share-your-work/licensing-considerations/compatible-licenses.
+# The outcomes of each license.
 OUTCOMES: dict[str, frozenset[str]] = {
-    **dict.fromkeys(
-        ("0BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "PostgreSQL"),
-        frozenset({PERMISSIVE, GPL_2, GPL_3, CC_BY_SA, GFDL}),
-    ),
-    "Apache-2.0": frozenset({PERMISSIVE, GPL_3}),
-    "CC-BY-4.0": frozenset({PERMISSIVE, GPL_3, CC_BY_SA}),
-    "MPL-2.0": frozenset({PERMISSIVE, GPL_2, GPL_3}),
-    "GPL-2.0-only": frozenset({GPL_2}),
-    "GPL-2.0-or-later": frozenset({GPL_2, GPL_3}),
-    "GPL-3.0-or-later": frozenset({GPL_3}),
-    "CC-BY-SA-3.0": frozenset({CC_BY_SA, GPL_3}),
-    "CC-BY-SA-4.0": frozenset({CC_BY_SA, GPL_3}),
-    "GFDL-1.2-or-later": frozenset({GFDL}),
+    name: frozenset(outcomes)
+    for name, outcomes in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8")).items()
 }
 
 
@@ -36,14 +27,7 @@ def is_permissive(license_name: str) -> bool:
 
 
 def license_of_mixture(licenses: Mapping[str, str]) -> str:
-    """Returns under which license a mixture may be distributed.
-
-    Args:
-        licenses: the license of each source.
-
-    Raises:
-        SourceError: if no license permits all of them together.
-    """
+    """Returns the license of a mixture of sources; raises CorpusError if no license permits all of them together."""
     names = set(licenses.values())
     common = _common(names)
     for outcome in (PERMISSIVE, GPL_2, GPL_3, CC_BY_SA, GFDL):
@@ -58,7 +42,7 @@ def license_of_mixture(licenses: Mapping[str, str]) -> str:
         for name in sorted(names)
     }
     listed = "; ".join(f"{name}: {source}" for name, source in sources.items())
-    raise SourceError(f"a model of these texts may not be distributed, no license permits all of them: {listed}")
+    raise CorpusError(f"a model of these texts may not be distributed, no license permits all of them: {listed}")
 
 
 def _common(names: Iterable[str]) -> frozenset[str]:

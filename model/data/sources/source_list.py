@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+
+from dragoman.model.config import Section
 
 Registry = Literal["debian", "npm", "pypi"]
 ReaderName = Literal[
@@ -16,18 +17,14 @@ SOURCES = Path(__file__).parent / "sources.yaml"
 Role = Literal["messages", "help", "words"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Package(_Strict):
+class Package(Section):
     """The version of a package that was read when the list was written, and the SHA-256 of its archive."""
 
     version: str
     sha256: str
 
 
-class Files(_Strict):
+class Files(Section):
     """Which files of the packages have texts, and their form.
 
     `files` is a regular expression for a part of a path; {language} stands for the name of the language there, and the

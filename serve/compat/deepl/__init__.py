@@ -1,6 +1,5 @@
 """The interface of DeepL for its clients. `docs/compatibility.md` lists the differences.
 
-`http` has the routes and writes errors, `request` the parameters of translations in one table, `languages` the names
-and codes. `documents` and `glossaries` use the stores of the service. `documentation` and `stored_documentation`
-describe the routes for OpenAPI.
+`http` has the routes, describes them for OpenAPI and writes errors, `request` has the parameters of translations, and
+`languages` the names and codes. `documents` and `glossaries` use the stores of the service.
 """

@@ -11,9 +11,8 @@ from dragoman.serve.compat.deepl.request import check_formality, check_names, gl
 from dragoman.serve.compat.served_languages import ServedLanguages
 from dragoman.serve.documents.job import Job, JobOptions, JobStatus
 from dragoman.serve.documents.jobs import DocumentJobs
-from dragoman.serve.documents_api.parts import DocumentParts
 from dragoman.serve.documents_api.result import DocumentAnswer
-from dragoman.serve.documents_api.translator import request_for
+from dragoman.serve.documents_api.translator import DocumentParts, request_for
 from dragoman.serve.edge.interface import Routes
 from dragoman.serve.edge.parameters import Parameters, Receive
 from dragoman.serve.errors import DocumentNotReadyError, InvalidRequestError

@@ -45,13 +45,7 @@ class DeepLGlossaries:
         receive: Receive,
         receive_large: Receive,
     ) -> None:
-        """Creates the handlers.
-
-        Args:
-            store: None: the server has no state directory, and refuses glossaries before it reads a body.
-            languages: that a glossary may have.
-            receive_large: for requests with entries.
-        """
+        """Creates the handlers; `store` None: the server refuses glossaries before it reads a body."""
         self._store = store
         self._files = files
         self._languages = languages

@@ -9,7 +9,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dragoman.serve.compat.deepl.documentation import route_documentation
 from dragoman.serve.compat.deepl.documents import DeepLDocuments
 from dragoman.serve.compat.deepl.glossaries import DeepLGlossaries
 from dragoman.serve.compat.deepl.languages import (
@@ -22,6 +21,7 @@ from dragoman.serve.compat.deepl.languages import (
     written_time,
 )
 from dragoman.serve.compat.deepl.request import (
+    PARAMETERS,
     QUALITY,
     RefusedError,
     TranslateParameters,
@@ -30,13 +30,15 @@ from dragoman.serve.compat.deepl.request import (
     unsupported,
 )
 from dragoman.serve.compat.served_languages import ServedLanguages
-from dragoman.serve.documents_api.parts import DocumentParts
+from dragoman.serve.documents_api.translator import DocumentParts
 from dragoman.serve.edge.auth import Authenticator
-from dragoman.serve.edge.interface import Interface, json_response
+from dragoman.serve.edge.form_parser import FORM, MULTIPART
+from dragoman.serve.edge.interface import Interface, error_documentation, json_response
 from dragoman.serve.edge.parameters import ParameterReader, Parameters
 from dragoman.serve.edge.problems import error_headers
-from dragoman.serve.edge.reader import unless_disconnected
+from dragoman.serve.edge.reader import TIMEOUT_PARAMETER, unless_disconnected
 from dragoman.serve.edge.route_table import DEEPL, Route, RouteGroup
+from dragoman.serve.edge.schemas import JSON, TEXT, content_of, object_of
 from dragoman.serve.errors import (
     DocumentNotReadyError,
     GlossaryNotFoundError,
@@ -46,6 +48,7 @@ from dragoman.serve.errors import (
 )
 from dragoman.serve.glossaries.reader import GlossaryReader
 from dragoman.serve.glossaries.store import GlossaryStore
+from dragoman.serve.host.tables import read_table
 from dragoman.serve.keys.account import Account
 from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.registry.dispatcher import Dispatcher
@@ -55,6 +58,39 @@ from dragoman.serve.translation.fields import DEFAULT_SEARCH, SearchFields
 from dragoman.serve.translation.markup import PLAIN
 from dragoman.serve.translation.request import TranslateRequest
 from dragoman.serve.translation.response import Translation
+
+_ROUTES: dict[str, dict[str, Any]] = read_table(__file__, "routes.yaml")["routes"]
+_ROUTES["translate"]["parameters"] = PARAMETERS
+_ROUTES["languages_by_resource"]["parameters"] = {"resource": {"type": "string", "enum": list(RESOURCES)}}
+_ERRORS = error_documentation(
+    object_of("message", message=TEXT, detail=TEXT),
+    "A parameter is missing, unknown or invalid.",
+    "The API key is missing or wrong.",
+    {404: "The glossary or document is unknown.", 456: "The API key has used its characters."},
+)
+# The form of uploads; others are JSON or simple forms.
+_UPLOAD = "upload"
+
+
+def route_documentation(handler: str, method: str) -> dict[str, Any]:
+    """Returns FastAPI's arguments for the route of a handler."""
+    route = _ROUTES[handler]
+    properties, required = route.get("parameters", {}), route.get("required", [])
+    extra: dict[str, Any] = {"parameters": [TIMEOUT_PARAMETER]}
+    if method in ("GET", "DELETE"):
+        extra["parameters"] += [
+            {"name": name, "in": "query", "required": name in required, "schema": schema}
+            for name, schema in properties.items()
+        ]
+    elif properties:
+        body = {**object_of(**properties), "required": required, "additionalProperties": False}
+        media_types = (MULTIPART,) if handler == _UPLOAD else (JSON, FORM)
+        extra["requestBody"] = {"content": content_of(body, media_types)}
+    status, media_type = route.get("status", int(HTTPStatus.OK)), route.get("media_type", JSON)
+    content = {"content": content_of(route["response"], (media_type,))} if "response" in route else {}
+    ok = {status: {"description": "Successful Response", **content}}
+    return {"summary": route["summary"], "status_code": status, "responses": {**ok, **_ERRORS}, "openapi_extra": extra}
+
 
 KEY_SCHEME = "deepl-auth-key"
 _BEAM_SIZE = 4
@@ -177,7 +213,7 @@ class DeepLHttp(Interface):
             deadline_seconds=deadline_seconds,
         )
         parts = Parts(self._dispatcher.translate_accepted, request.state.record)
-        async with self._dispatcher.accept(request.state.record, sum(map(len, wanted.texts))):
+        async with self._dispatcher.accept_texts(request.state.record, wanted.texts):
             translations = await unless_disconnected(request, translate_texts(parts, texts, order))
         answers = [_answer(wanted, *pair) for pair in zip(texts, translations, strict=True)]
         return json_response({"translations": answers})
@@ -219,7 +255,6 @@ class DeepLHttp(Interface):
         return JSONResponse(list_resources())
 
     async def _read(self, reader: ParameterReader, request: Request) -> tuple[Parameters, float]:
-        """Returns the parameters of an authenticated request, and its deadline."""
         parameters, deadline_seconds = await reader.read(request)
         headers, key = request.headers.getlist("authorization"), parameters.first("auth_key")
         if not headers and isinstance(key, str):
@@ -234,13 +269,13 @@ class DeepLHttp(Interface):
                 raise refuse(f"Language pair not supported: {pair}.")
 
     def _aligned(self) -> bool:
-        return all(model.pipeline.settings.alignments for model in self._models)
+        return all(model.settings.alignments for model in self._models)
 
     def _search(self, model_type: str) -> SearchFields:
         """Returns a wide search for quality, as far as it fits into the slots of each model."""
         if model_type not in QUALITY:
             return DEFAULT_SEARCH
-        slots = min(model.pipeline.settings.slots for model in self._models)
+        slots = min(model.settings.slots for model in self._models)
         return SearchFields(beam_size=min(_BEAM_SIZE, slots))
 
 

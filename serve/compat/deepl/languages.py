@@ -1,28 +1,16 @@
 """Languages as DeepL's interface lists and names them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from dragoman.serve.compat.served_languages import ServedLanguages
+from dragoman.serve.host.tables import read_table
 from dragoman.serve.languages.names import language_name
 
-# Listed targets of a language with several variants; requests may name other regions too.
-_VARIANTS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "en": (("EN-GB", "English (British)"), ("EN-US", "English (American)")),
-    "pt": (("PT-BR", "Portuguese (Brazilian)"), ("PT-PT", "Portuguese (European)")),
-    "zh": (("ZH", "Chinese (simplified)"), ("ZH-HANS", "Chinese (simplified)")),
-}
-# Codes of models that are variants for other interfaces.
-_WRITTEN = {"no": "NB", "pb": "PT-BR", "zt": "ZH-HANT"}
-RESOURCES: Mapping[str, Mapping[str, Mapping[str, bool]]] = {
-    "translate_text": {
-        "tag_handling": {"needs_source_support": True, "needs_target_support": True},
-        "auto_detection": {"needs_source_support": True},
-    },
-    "translate_document": {"auto_detection": {"needs_source_support": True}},
-    "glossary": {},
-}
+_TABLE: dict[str, Any] = read_table(__file__, "languages.yaml")
+_WRITTEN: dict[str, str] = _TABLE["written"]
+RESOURCES: Mapping[str, Mapping[str, Mapping[str, bool]]] = _TABLE["resources"]
 
 
 def written_code(code: str) -> str:
@@ -62,8 +50,9 @@ def list_resources() -> list[dict[str, Any]]:
     ]
 
 
-def _variants(code: str) -> tuple[tuple[str, str], ...]:
-    return _VARIANTS.get(code, ((written_code(code), language_name(code)),))
+def _variants(code: str) -> Iterable[tuple[str, str]]:
+    variants: dict[str, str] = _TABLE["variants"].get(code) or {written_code(code): language_name(code)}
+    return variants.items()
 
 
 def _features(languages: ServedLanguages, known: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

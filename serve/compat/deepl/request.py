@@ -1,4 +1,4 @@
-"""Parameters of DeepL's translations: their types and values. One table describes all of them."""
+"""Parameters of DeepL's translations: their types and values. `parameters.yaml` describes all of them."""
 
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -9,11 +9,12 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from dragoman.serve.edge.parameters import Parameters
+from dragoman.serve.host.tables import read_table
 from dragoman.serve.translation.markup import PLAIN
 
 # The limits of one request, as clients know them.
 MAX_TEXTS, MAX_BYTES = 50, 128 << 10
-SPLIT, NO_NEWLINES = "1", "nonewlines"
+NO_NEWLINES = "nonewlines"
 QUALITY = ("quality_optimized", "prefer_quality_optimized")
 _STRICT_FORMALITIES = ("more", "less")
 _TRUE, _FALSE = (True, 1, "1", "true"), (False, 0, "0", "false")
@@ -46,60 +47,9 @@ def unserved(side: str, _: str) -> RefusedError:
     return unsupported(f"{side}_lang")
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """The type of a parameter; `values`: all that are allowed, if few are."""
-
-    schema: Mapping[str, Any]
-    values: tuple[str, ...] = ()
-
-    def check(self, name: str, value: object) -> None:
-        """Raises HTTPException if a single value is invalid."""
-        if self.values and value not in self.values:
-            raise unsupported(name)
-
-
-def _text(description: str, *values: str) -> _Kind:
-    schema = {"type": "string", "description": description}
-    return _Kind({**schema, "enum": list(values)} if values else schema, values)
-
-
-def _boolean(description: str) -> _Kind:
-    return _Kind({"type": "boolean", "description": description})
-
-
-def _names(description: str) -> _Kind:
-    return _Kind({"type": "array", "items": {"type": "string"}, "description": description})
-
-
-_TEXTS = {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "The texts."}
-PARAMETERS = {
-    "text": _Kind(_TEXTS),
-    "target_lang": _text("Code of the target language, in any case and of any region."),
-    "source_lang": _text("Code of the source language; none: detected per text."),
-    "split_sentences": _text("How texts are split into sentences.", "0", SPLIT, NO_NEWLINES),
-    "preserve_formatting": _boolean("Letter case and final punctuation follow the text."),
-    "formality": _text(
-        "Preferences are accepted without effect; `more` and `less` are refused.",
-        *("default", "more", "less", "prefer_more", "prefer_less"),
-    ),
-    "context": _text("Accepted without effect, neither translated nor counted."),
-    "model_type": _text("Quality searches with a beam.", "latency_optimized", *QUALITY),
-    "tag_handling": _text("The texts are marked up.", "xml", "html"),
-    "tag_handling_version": _text("Accepted; there is one version.", "v1", "v2"),
-    "outline_detection": _boolean("Whether the structure of XML decides which tags end a sentence."),
-    "splitting_tags": _names("Tags that end a sentence."),
-    "non_splitting_tags": _names("Tags that do not end a sentence."),
-    "ignore_tags": _names("Tags whose content is not translated."),
-    "show_billed_characters": _boolean("Accepted; the answer always has them."),
-    "enable_beta_languages": _boolean("Accepted without effect."),
-    "debug": _text("Accepted without effect."),
-    "glossary_id": _text("Id of a glossary; needs `source_lang`."),
-    "glossary_ids": _names("Ids of up to five glossaries, in place of `glossary_id`."),
-    "auth_key": _text("API key, if no header has it."),
-}
-_BOOLEANS = tuple(name for name, kind in PARAMETERS.items() if kind.schema["type"] == "boolean")
-_SINGLE = tuple(name for name, kind in PARAMETERS.items() if kind.schema["type"] == "string")
+PARAMETERS: dict[str, dict[str, Any]] = read_table(__file__, "parameters.yaml")
+_BOOLEANS = tuple(name for name, schema in PARAMETERS.items() if schema["type"] == "boolean")
+_SINGLE = tuple(name for name, schema in PARAMETERS.items() if schema["type"] == "string")
 _LISTS = ("splitting_tags", "non_splitting_tags", "ignore_tags")
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Fields of paid functions that this server lacks.
@@ -232,7 +182,8 @@ def _single(parameters: Parameters, name: str) -> str:
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
     if text is None:
         raise unsupported(name)
-    PARAMETERS[name].check(name, text)
+    if text not in PARAMETERS[name].get("enum", (text,)):
+        raise unsupported(name)
     return text
 
 

@@ -13,9 +13,8 @@ from dragoman.serve.compat.served_languages import ServedLanguages
 from dragoman.serve.documents.formats import FORMATS
 from dragoman.serve.documents.job import Job, JobOptions, JobStatus
 from dragoman.serve.documents.jobs import JOB_ID_DIGITS, DocumentJobs
-from dragoman.serve.documents_api.parts import DocumentParts
 from dragoman.serve.documents_api.result import DocumentAnswer
-from dragoman.serve.documents_api.translator import request_for
+from dragoman.serve.documents_api.translator import DocumentParts, request_for
 from dragoman.serve.edge.parameters import Receive
 from dragoman.serve.edge.reader import unless_disconnected
 from dragoman.serve.errors import DeadlineExceededError, DocumentNotFoundError
@@ -96,7 +95,6 @@ class LibreTranslateFiles:
         return DocumentAnswer(translated)
 
     async def _wait(self, jobs: DocumentJobs, job: Job, deadline_seconds: float) -> Job:
-        """Returns the job once it has ended."""
         while job.status not in (JobStatus.DONE, JobStatus.FAILED):
             if time.monotonic() >= deadline_seconds:
                 await jobs.delete(job.id)

@@ -9,7 +9,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dragoman.serve.compat.libretranslate.documentation import route_documentation
 from dragoman.serve.compat.libretranslate.files import DOWNLOAD, LibreTranslateFiles
 from dragoman.serve.compat.libretranslate.request import (
     TranslateParameters,
@@ -22,14 +21,17 @@ from dragoman.serve.compat.libretranslate.request import (
 )
 from dragoman.serve.compat.libretranslate.suggestions import Suggestion, SuggestionStore
 from dragoman.serve.compat.served_languages import ServedLanguages
-from dragoman.serve.documents_api.parts import DocumentParts
+from dragoman.serve.documents_api.translator import DocumentParts
 from dragoman.serve.edge.auth import Authenticator
-from dragoman.serve.edge.interface import Interface, json_response
+from dragoman.serve.edge.form_parser import FORM, MULTIPART
+from dragoman.serve.edge.interface import Interface, error_documentation, json_response
 from dragoman.serve.edge.parameters import ParameterReader, Parameters
 from dragoman.serve.edge.problems import error_headers
-from dragoman.serve.edge.reader import unless_disconnected
+from dragoman.serve.edge.reader import TIMEOUT_PARAMETER, unless_disconnected
 from dragoman.serve.edge.route_table import HIDDEN, LIBRETRANSLATE, Route, RouteGroup
+from dragoman.serve.edge.schemas import JSON, TEXT, content_of, object_of
 from dragoman.serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
+from dragoman.serve.host.tables import read_table
 from dragoman.serve.keys.account import ask
 from dragoman.serve.languages.names import language_name
 from dragoman.serve.observability.logs import RequestRecord
@@ -42,6 +44,28 @@ from dragoman.serve.translation.detection import DetectedLanguage, best_guess
 from dragoman.serve.translation.fields import SearchFields
 from dragoman.serve.translation.request import AUTO, TranslateRequest
 from dragoman.serve.translation.response import Translation
+
+_ROUTES: dict[str, dict[str, Any]] = read_table(__file__, "routes.yaml")["routes"]
+_ERRORS = error_documentation(
+    object_of("error", error=TEXT),
+    "A parameter is missing or invalid.",
+    "The API key is wrong, or the function is off.",
+    {HTTPStatus.CONFLICT: "The file is not translated."},
+)
+
+
+def route_documentation(handler: str) -> dict[str, Any]:
+    """Returns FastAPI's arguments for the route of a handler."""
+    route = _ROUTES[handler]
+    content = content_of(route["response"], (route.get("media_type", JSON),))
+    errors = {} if "never_fails" in route else _ERRORS
+    documented = {"summary": route["summary"], "responses": {int(HTTPStatus.OK): {"content": content}, **errors}}
+    if "body" not in route:
+        return documented
+    media_types = (MULTIPART,) if handler == "translate_file" else (JSON, FORM, MULTIPART)
+    request = {"requestBody": {"content": content_of(route["body"], media_types)}, "parameters": [TIMEOUT_PARAMETER]}
+    return {**documented, "openapi_extra": request}
+
 
 _FRONTEND_TIMEOUT_MS = 500
 # Any page may call this interface, as that of LibreTranslate.
@@ -177,7 +201,7 @@ class LibreTranslateHttp(Interface):
         source, target = find_pair(self._languages, wanted.source, wanted.target)
         markup = wanted.text_format == "html"
         detected = await self._languages.languages_of(wanted.texts, source, target, deadline_seconds, markup=markup)
-        wanted.check_format(html=any(model.pipeline.settings.alignments for model in self._models))
+        wanted.check_format(html=any(model.settings.alignments for model in self._models))
         sources = [SourceText(text, language.code) for text, language in zip(wanted.texts, detected, strict=True)]
         for text in sources:
             if text.language != target and target not in self._languages.targets_of(text.language):
@@ -185,7 +209,7 @@ class LibreTranslateHttp(Interface):
         order = TranslateRequest(
             target_language=target, format=wanted.text_format, allow_pivot=True, deadline_seconds=deadline_seconds
         )
-        async with self._dispatcher.accept(request.state.record, sum(map(len, wanted.texts))):
+        async with self._dispatcher.accept_texts(request.state.record, wanted.texts):
             work = self._translate(sources, order, wanted.alternatives, request)
             translations = await unless_disconnected(request, work)
         return json_response(_answer(wanted, translations, detected))
@@ -247,7 +271,6 @@ class LibreTranslateHttp(Interface):
         return JSONResponse(settings)
 
     async def _read(self, reader: ParameterReader, request: Request) -> tuple[Parameters, float]:
-        """Returns the parameters of an authenticated request, and its deadline."""
         parameters, deadline_seconds = await reader.read(request)
         key = parameters.first("api_key")
         given = [f"Bearer {key}"] if isinstance(key, str) and key else request.headers.getlist("authorization")
@@ -261,12 +284,12 @@ class LibreTranslateHttp(Interface):
 
     def _limits(self) -> tuple[int, int]:
         """Returns the most texts of a request, and the most characters of a text."""
-        limits = [model.pipeline.limits for model in self._models]
-        return max(limit.max_texts for limit in limits), max(limit.max_text_characters for limit in limits)
+        limits = self._models.text_limits
+        return limits.max_texts, limits.max_text_characters
 
     def _alternatives_limit(self) -> int:
         """Returns how many alternatives a search finds: a text must fit into the slots of one engine."""
-        slots = min(model.pipeline.settings.slots for model in self._models)
+        slots = min(model.settings.slots for model in self._models)
         return min(self._max_alternatives, slots - 1)
 
     async def _translate(

@@ -27,11 +27,6 @@ def written_code(code: str) -> str:
     return _WRITTEN.get(code, code)
 
 
-def stand_ins(code: str) -> tuple[str, ...]:
-    """Returns the codes of other variants of a language."""
-    return _STAND_INS.get(code.lower(), ())
-
-
 def refuse(text: str, status: int = HTTPStatus.BAD_REQUEST) -> HTTPException:
     """Returns the error with a text."""
     return HTTPException(status, text)
@@ -66,7 +61,9 @@ def required(parameters: Parameters, name: str) -> str:
 def find_pair(languages: ServedLanguages, source: str, target: str) -> tuple[str, str]:
     """Returns the served codes of two languages; `auto` stays. Raises HTTPException if one is not served."""
     given = None if source == AUTO else source
-    return languages.find_pair(given, target, lambda _, code: unsupported(code), stand_ins)
+    return languages.find_pair(
+        given, target, lambda _, code: unsupported(code), lambda code: _STAND_INS.get(code.lower(), ())
+    )
 
 
 def check_lengths(texts: Sequence[str], max_texts: int, max_text_characters: int) -> None:

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import Column, Integer, MetaData, String, Table, Text, delete, func, insert, select
 
-from dragoman.serve.host.fair_share import largest_share
-from dragoman.serve.host.state import State
+from dragoman.serve.host.state import State, largest_share
 
 # Suggestions of 10,000 characters each would take 200 MB.
 MAX_SUGGESTIONS = 10_000
@@ -27,13 +26,7 @@ _SUGGESTIONS = Table(
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A better translation, with the names of LibreTranslate.
-
-    Attributes:
-        q: the text.
-        s: its translation.
-        source, target: codes of their languages; the first one may be `auto`.
-    """
+    """A better translation `s` of `q`, with codes of their languages; the first one may be `auto`."""
 
     q: str
     s: str

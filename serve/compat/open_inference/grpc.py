@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc.aio
+from google.protobuf.json_format import ParseDict
 
 from dragoman.protos import inference_pb2 as messages
 from dragoman.serve.compat.open_inference import protocol
@@ -17,7 +18,7 @@ from dragoman.serve.errors import CancelledError, InvalidRequestError, ServiceEr
 from dragoman.serve.grpc.call import Context, DeadlineScope, answering, call_headers, recorded, send
 from dragoman.serve.grpc.messages import RequestParser
 from dragoman.serve.grpc.service import MakeHandler
-from dragoman.serve.grpc.waits import idle_streams
+from dragoman.serve.grpc.waits import LimitedWait, idle_streams
 from dragoman.serve.observability.logs import RequestRecord, choose_request_id
 from dragoman.serve.observability.metrics import ServiceMetrics
 from dragoman.serve.observability.request_metrics import Method
@@ -31,10 +32,8 @@ FINAL = "triton_final_response"
 # Maximum number of requests of one stream in flight; reading pauses at the limit.
 STREAM_REQUESTS = 64
 
-_INPUT_FIELD = "inputs[0]"
 # Ignored: every last response already has the flag.
 _EMPTY_FINAL = "triton_enable_empty_final_response"
-_DATA_TYPES = {"BYTES": messages.TYPE_STRING, "FP64": messages.TYPE_FP64, "INT64": messages.TYPE_INT64}
 
 Parsed = messages.ModelInferRequest | InvalidRequestError
 
@@ -81,48 +80,21 @@ class OpenInferenceGrpc:
         return messages.ModelReadyResponse(ready=self._open_inference.status(request.name, request.version).ready)
 
     async def _metadata(self, *_: object) -> messages.ServerMetadataResponse:
-        version = self._open_inference.server_version
-        return messages.ServerMetadataResponse(name=protocol.SERVER, version=version, extensions=protocol.EXTENSIONS)
+        return ParseDict(self._open_inference.server, messages.ServerMetadataResponse())
 
     async def _model_metadata(
         self, request: messages.ModelMetadataRequest, *_: object
     ) -> messages.ModelMetadataResponse:
-        status = self._open_inference.status(request.name, request.version)
-        tensor = messages.ModelMetadataResponse.TensorMetadata
-        return messages.ModelMetadataResponse(
-            name=status.name,
-            versions=[status.version],
-            platform=protocol.PLATFORM,
-            inputs=[tensor(name=protocol.TEXT_INPUT, datatype="BYTES", shape=protocol.SHAPE)],
-            outputs=[
-                tensor(name=output.name, datatype=output.datatype, shape=protocol.SHAPE)
-                for output in protocol.OUTPUTS.values()
-            ],
-        )
+        metadata = self._open_inference.metadata(request.name, request.version)
+        return ParseDict(metadata, messages.ModelMetadataResponse())
 
     async def _model_config(self, request: messages.ModelConfigRequest, *_: object) -> messages.ModelConfigResponse:
-        config = messages.ModelConfig(
-            name=self._open_inference.status(request.name, request.version).name,
-            platform=protocol.PLATFORM,
-            backend=protocol.SERVER,
-            input=[messages.ModelInput(name=protocol.TEXT_INPUT, data_type=messages.TYPE_STRING, dims=protocol.SHAPE)],
-            output=[
-                messages.ModelOutput(name=output.name, data_type=_DATA_TYPES[output.datatype], dims=protocol.SHAPE)
-                for output in protocol.OUTPUTS.values()
-            ],
-            model_transaction_policy=messages.ModelTransactionPolicy(decoupled=False),
-        )
-        return messages.ModelConfigResponse(config=config)
+        config = self._open_inference.config(request.name, request.version)
+        return ParseDict({"config": config}, messages.ModelConfigResponse())
 
     async def _index(self, request: messages.RepositoryIndexRequest, *_: object) -> messages.RepositoryIndexResponse:
-        index = messages.RepositoryIndexResponse.ModelIndex
-        return messages.RepositoryIndexResponse(
-            models=[
-                index(name=status.name, version=status.version, state=status.state, reason=status.reason)
-                for status in self._open_inference.statuses()
-                if status.ready or not request.ready
-            ]
-        )
+        models = self._open_inference.index(ready=request.ready)
+        return ParseDict({"models": models}, messages.RepositoryIndexResponse())
 
     async def _infer(
         self, request: messages.ModelInferRequest, deadline_seconds: float | None, record: RequestRecord
@@ -131,11 +103,7 @@ class OpenInferenceGrpc:
         return _response(inferred, raw=bool(request.raw_input_contents))
 
     async def _stream_infer(self, _: object, context: Context) -> None:
-        """Serves the requests of a stream concurrently; ends when all of them have their last response.
-
-        Raises:
-            ServiceError: if the client is idle for too long or does not read, or there are too many idle streams.
-        """
+        """Serves the requests of a stream concurrently; raises ServiceError for idle or unread streams."""
         headers = call_headers(context)
         free_requests = asyncio.Semaphore(STREAM_REQUESTS)
         writing = asyncio.Lock()
@@ -164,7 +132,7 @@ class OpenInferenceGrpc:
 
     async def _requests(self, context: Context) -> AsyncIterator[Parsed]:
         while True:
-            with self._idle_streams.limit():
+            with LimitedWait(self._idle_streams):
                 request = await context.read()
             if request is grpc.aio.EOF:
                 return
@@ -214,24 +182,14 @@ def _inference(
     request: messages.ModelInferRequest, deadline_seconds: float | None, max_texts: int
 ) -> protocol.Inference:
     """Converts a message to a request; raises InvalidRequestError with the first invalid field."""
-    if len(request.inputs) != 1:
-        raise InvalidRequestError("inputs", f"{len(request.inputs)} tensors, expected 1, {protocol.TEXT_INPUT!r}")
-    tensor = request.inputs[0]
-    protocol.check_text_input(tensor.name, tensor.datatype, _INPUT_FIELD)
-    protocol.check_tensor_parameters(tensor.parameters, _INPUT_FIELD)
-    texts = _texts(request, max_texts)
-    protocol.check_shape(tensor.shape, len(texts), _INPUT_FIELD)
-    for index, output in enumerate(request.outputs):
-        protocol.check_tensor_parameters(output.parameters, f"outputs[{index}]")
+    tensors = protocol.read_tensors(request.inputs, request.outputs, lambda _: _texts(request, max_texts))
     values = {name: _value(parameter) for name, parameter in request.parameters.items() if name != _EMPTY_FINAL}
     return protocol.Inference(
         model=request.model_name,
         version=request.model_version,
         request_id=request.id,
-        texts=texts,
-        shape=tuple(tensor.shape),
+        tensors=tensors,
         parameters=protocol.Parameters.parse(values),
-        outputs=protocol.check_outputs([output.name for output in request.outputs]),
         deadline_seconds=deadline_seconds,
     )
 
@@ -239,11 +197,13 @@ def _inference(
 def _texts(request: messages.ModelInferRequest, max_texts: int) -> list[str]:
     contents = request.inputs[0].contents
     if not request.raw_input_contents:
-        return protocol.decode_texts(contents.bytes_contents)
+        return [protocol.decode_text(text, index) for index, text in enumerate(contents.bytes_contents)]
     if len(request.raw_input_contents) != 1:
         raise InvalidRequestError("raw_input_contents", f"{len(request.raw_input_contents)}, expected one per input")
     if contents.ListFields():
-        raise InvalidRequestError(f"{_INPUT_FIELD}.contents", "given, expected none together with raw_input_contents")
+        raise InvalidRequestError(
+            f"{protocol.INPUT_FIELD}.contents", "given, expected none together with raw_input_contents"
+        )
     return protocol.unpack_texts(request.raw_input_contents[0], "raw_input_contents[0]", max_texts)
 
 

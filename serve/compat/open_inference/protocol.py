@@ -10,16 +10,18 @@ import struct
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from math import prod
-from typing import Any, Literal, Self
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, ValidationError
 
 from dragoman.serve.errors import InvalidRequestError, ModelNotFoundError
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.observability.usage import Timings
+from dragoman.serve.registry.description import ModelState
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.lifecycle import Lifecycle
 from dragoman.serve.registry.registry import ModelRegistry, ServedModel
@@ -32,33 +34,23 @@ Element = str | float | int
 
 TEXT_INPUT = "text_input"
 TEXT_OUTPUT = "text_output"
+INPUT_FIELD = "inputs[0]"
 # Any number of texts. Input of shape [n, 1] gets output of shape [n, 1].
-SHAPE = (-1,)
+_SHAPE = [-1]
 
 _UNSUPPORTED_PARAMETERS = ("classification", "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
 _LENGTH = struct.Struct("<I")
 _FORMATS = {"FP64": "d", "INT64": "q"}
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """An output tensor of the model; `element` converts a translation to one element."""
-
-    name: str
-    datatype: Datatype
-    element: Callable[[Translation], Element]
-
-
-OUTPUTS = {
-    output.name: output
-    for output in (
-        Output(TEXT_OUTPUT, "BYTES", lambda translation: translation.text),
-        Output("score", "FP64", lambda translation: translation.score),
-        Output("normalized_score", "FP64", lambda translation: translation.normalized_score),
-        Output("finish_reason", "BYTES", lambda translation: translation.finish_reason.value),
-        Output("source_tokens", "INT64", lambda translation: translation.source_tokens),
-        Output("target_tokens", "INT64", lambda translation: translation.target_tokens),
-    )
+# The datatypes of the output tensors by name, which is that of an attribute of a translation, except for the text.
+OUTPUTS: dict[str, Datatype] = {
+    TEXT_OUTPUT: "BYTES",
+    "score": "FP64",
+    "normalized_score": "FP64",
+    "finish_reason": "BYTES",
+    "source_tokens": "INT64",
+    "target_tokens": "INT64",
 }
 
 
@@ -80,20 +72,55 @@ class Tensor:
 
 def make_tensors(names: Iterable[str], translations: Sequence[Translation], shape: tuple[int, ...]) -> list[Tensor]:
     """Returns one tensor per name, each with the shape of the input."""
-    return [
-        Tensor(name, OUTPUTS[name].datatype, shape, tuple(map(OUTPUTS[name].element, translations))) for name in names
-    ]
+    tensors = []
+    for name in names:
+        read = attrgetter("text" if name == TEXT_OUTPUT else name)
+        tensors.append(Tensor(name, OUTPUTS[name], shape, tuple(map(read, translations))))
+    return tensors
 
 
-def check_text_input(name: str, datatype: str, field: str) -> None:
-    """Raises InvalidRequestError unless name and datatype are those of the input tensor."""
-    if name != TEXT_INPUT:
-        raise InvalidRequestError(f"{field}.name", f"{name[:64]!r}, expected {TEXT_INPUT!r}")
-    if datatype != "BYTES":
-        raise InvalidRequestError(f"{field}.datatype", f"{datatype[:64]!r}, expected 'BYTES'")
+class TensorRequest(NamedTuple):
+    """The texts of a request, the shape of their tensor, and the names of the tensors of the response."""
+
+    texts: list[str]
+    shape: tuple[int, ...] = (1,)
+    outputs: tuple[str, ...] = tuple(OUTPUTS)
 
 
-def check_tensor_parameters(names: Iterable[str], field: str) -> None:
+def read_tensors(
+    inputs: Sequence[Any], outputs: Sequence[Any], read_texts: Callable[[Any], list[str]]
+) -> TensorRequest:
+    """Returns the validated tensors of a request; without names of outputs, all are returned.
+
+    Args:
+        inputs: in either form of the protocol, with name, datatype, shape and parameters.
+        outputs: the same, with name and parameters.
+        read_texts: returns the texts of an input.
+
+    Raises:
+        InvalidRequestError: naming the first invalid field.
+    """
+    if len(inputs) != 1:
+        raise InvalidRequestError("inputs", f"{len(inputs)} tensors, expected 1, {TEXT_INPUT!r}")
+    (tensor,) = inputs
+    for name, expected in (("name", TEXT_INPUT), ("datatype", "BYTES")):
+        if (given := getattr(tensor, name)) != expected:
+            raise InvalidRequestError(f"{INPUT_FIELD}.{name}", f"{given[:64]!r}, expected {expected!r}")
+    _check_parameters(tensor.parameters, INPUT_FIELD)
+    texts = read_texts(tensor)
+    check_shape(tensor.shape, len(texts))
+    names = [output.name for output in outputs]
+    for index, output in enumerate(outputs):
+        _check_parameters(output.parameters, f"outputs[{index}]")
+    for index, name in enumerate(names):
+        if name not in OUTPUTS:
+            raise InvalidRequestError(f"outputs[{index}].name", f"{name[:64]!r}, expected one of {', '.join(OUTPUTS)}")
+        if name in names[:index]:
+            raise InvalidRequestError(f"outputs[{index}].name", f"{name!r}, expected each output once")
+    return TensorRequest(texts, tuple(tensor.shape), tuple(names) or tuple(OUTPUTS))
+
+
+def _check_parameters(names: Iterable[str], field: str) -> None:
     """Raises InvalidRequestError if tensor parameters request an unsupported extension; ignores other parameters."""
     for name in names:
         if name in _UNSUPPORTED_PARAMETERS:
@@ -102,31 +129,17 @@ def check_tensor_parameters(names: Iterable[str], field: str) -> None:
             )
 
 
-def check_shape(shape: Sequence[int], count: int, field: str) -> None:
+def check_shape(shape: Sequence[int], count: int) -> None:
     """Raises InvalidRequestError unless the shape is [n] or [n, 1] for `count` = n texts."""
     if len(shape) not in (1, 2) or list(shape[1:]) not in ([], [1]):
         shown = f"{list(shape[:4])}{'' if len(shape) <= len(shape[:4]) else ' and more'}"
-        raise InvalidRequestError(f"{field}.shape", f"{shown}, expected [n] or [n, 1] for n texts")
+        raise InvalidRequestError(f"{INPUT_FIELD}.shape", f"{shown}, expected [n] or [n, 1] for n texts")
     if prod(shape) != count:
-        raise InvalidRequestError(f"{field}.shape", f"{list(shape)}, expected {count} elements, one per text")
-
-
-def check_outputs(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the response tensors, by default all; raises InvalidRequestError for unknown or repeated names."""
-    for index, name in enumerate(names):
-        if name not in OUTPUTS:
-            raise InvalidRequestError(f"outputs[{index}].name", f"{name[:64]!r}, expected one of {', '.join(OUTPUTS)}")
-        if name in names[:index]:
-            raise InvalidRequestError(f"outputs[{index}].name", f"{name!r}, expected each output once")
-    return tuple(names) or tuple(OUTPUTS)
+        raise InvalidRequestError(f"{INPUT_FIELD}.shape", f"{list(shape)}, expected {count} elements, one per text")
 
 
 def unpack_texts(data: bytes, field: str, max_texts: int) -> list[str]:
-    """Returns the texts of a tensor in bytes.
-
-    Raises:
-        InvalidRequestError: if the bytes are cut off or not UTF-8, or if there are more than `max_texts` texts.
-    """
+    """Returns the texts of a tensor; raises InvalidRequestError if bytes are malformed or there are too many texts."""
     texts: list[str] = []
     offset = 0
     while offset < len(data):
@@ -139,11 +152,6 @@ def unpack_texts(data: bytes, field: str, max_texts: int) -> list[str]:
         texts.append(decode_text(data[start : start + length], len(texts)))
         offset = start + length
     return texts
-
-
-def decode_texts(texts: Iterable[bytes]) -> list[str]:
-    """Returns the texts of a tensor; raises InvalidRequestError if one is not UTF-8."""
-    return [decode_text(text, index) for index, text in enumerate(texts)]
 
 
 def decode_text(data: bytes, index: int) -> str:
@@ -235,6 +243,9 @@ def _number(value: object) -> Any:
 SERVER = "dragoman"
 PLATFORM = "onnx_onnxv1"
 EXTENSIONS = ("binary_tensor_data", "generate", "model_configuration", "model_repository", "parameters")
+_CONFIGURED = {"BYTES": "TYPE_STRING", "FP64": "TYPE_FP64", "INT64": "TYPE_INT64"}
+# Names and datatypes of the inputs, and of the outputs.
+_TENSORS = (((TEXT_INPUT, "BYTES"),), tuple(OUTPUTS.items()))
 # Prefix of the manifest's hash that identifies a bundle.
 VERSION_CHARACTERS = 12
 
@@ -246,18 +257,14 @@ class Inference:
     Attributes:
         version: version of the model; empty: the served one.
         request_id: id that the response copies.
-        shape: shape of the input tensor.
-        outputs: names of the output tensors.
         deadline_seconds: deadline on the clock of `time.monotonic`; None: no deadline.
     """
 
     model: str
     version: str
     request_id: str
-    texts: list[str]
-    shape: tuple[int, ...]
+    tensors: TensorRequest
     parameters: Parameters
-    outputs: tuple[str, ...]
     deadline_seconds: float | None
 
 
@@ -293,13 +300,13 @@ class ModelStatus:
 
 
 class OpenInference:
-    """Serves the requests of both forms."""
+    """Serves the requests of both forms. Descriptions are JSON, with the names of the messages of gRPC."""
 
     def __init__(self, dispatcher: Dispatcher, models: ModelRegistry, lifecycle: Lifecycle) -> None:
         self._dispatcher = dispatcher
         self._models = models
         self._lifecycle = lifecycle
-        self.server_version = version("dragoman")
+        self.server = {"name": SERVER, "version": version("dragoman"), "extensions": list(EXTENSIONS)}
 
     @property
     def live(self) -> bool:
@@ -311,13 +318,32 @@ class OpenInference:
         """Whether all models can translate now."""
         return self._lifecycle.unready_reason() is None
 
-    def status(self, name: str, version: str = "") -> ModelStatus:
+    def status(self, model: str, version: str) -> ModelStatus:
         """Returns the status of one model; raises ModelNotFoundError if the model or version does not exist."""
-        return self._status(self._find(name, version))
+        return self._status(self._find(model, version))
 
-    def statuses(self) -> list[ModelStatus]:
-        """Returns the status of every model, in the order in which requests select them."""
-        return list(map(self._status, self._models))
+    def index(self, *, ready: bool) -> list[dict[str, str]]:
+        """Returns the status of every model, or if `ready` of those that are, in the order of their selection."""
+        return [asdict(status) for status in map(self._status, self._models) if status.ready or not ready]
+
+    def metadata(self, model: str, version: str) -> dict[str, Any]:
+        """Returns version, inputs and outputs of a model; raises ModelNotFoundError as `status`."""
+        status = self.status(model, version)
+        inputs, outputs = (
+            [{"name": tensor, "datatype": datatype, "shape": _SHAPE} for tensor, datatype in tensors]
+            for tensors in _TENSORS
+        )
+        own = {"name": status.name, "versions": [status.version], "platform": PLATFORM}
+        return {**own, "inputs": inputs, "outputs": outputs}
+
+    def config(self, model: str, version: str) -> dict[str, Any]:
+        """Returns the model's inputs and outputs in Triton's form; raises ModelNotFoundError as `status`."""
+        inputs, outputs = (
+            [{"name": tensor, "data_type": _CONFIGURED[datatype], "dims": _SHAPE} for tensor, datatype in tensors]
+            for tensors in _TENSORS
+        )
+        own = {"name": self.status(model, version).name, "platform": PLATFORM, "backend": SERVER, "max_batch_size": 0}
+        return {**own, "input": inputs, "output": outputs, "model_transaction_policy": {"decoupled": False}}
 
     async def infer(self, inference: Inference, record: RequestRecord) -> Inferred:
         """Translates all texts, or none; `record` receives model and response. Raises ServiceError if that fails."""
@@ -335,8 +361,8 @@ class OpenInference:
 
         With the parameter `stream` false, yields one complete response. Raises ServiceError at any time.
         """
-        if len(inference.texts) != 1:
-            raise InvalidRequestError(TEXT_INPUT, f"{len(inference.texts)} texts, expected 1 in a stream")
+        if len(inference.tensors.texts) != 1:
+            raise InvalidRequestError(TEXT_INPUT, f"{len(inference.tensors.texts)} texts, expected 1 in a stream")
         if inference.parameters.stream is False:
             yield await self.infer(inference, record)
             return
@@ -359,11 +385,8 @@ class OpenInference:
         return served
 
     def _status(self, served: ServedModel) -> ModelStatus:
-        readiness = served.pipeline.readiness
-        fault = self._lifecycle.unready_reason() if self._lifecycle.leaving else readiness.fault()
-        state = (
-            "READY" if fault is None else "LOADING" if readiness.healthy and not readiness.verified else "UNAVAILABLE"
-        )
+        fault = self._lifecycle.unready_reason() if self._lifecycle.leaving else served.fault()
+        state = "READY" if fault is None else "LOADING" if served.state is ModelState.LOADING else "UNAVAILABLE"
         return ModelStatus(served.name, _version(served), state, "" if fault is None else str(fault))
 
 
@@ -378,7 +401,7 @@ def _translate_request(inference: Inference) -> TranslateRequest:
         given_seconds = time.monotonic() + parameters.timeout / 1_000_000
         deadline_seconds = given_seconds if deadline_seconds is None else min(deadline_seconds, given_seconds)
     return TranslateRequest(
-        text=inference.texts,
+        text=inference.tensors.texts,
         source_language=parameters.source_language,
         target_language=parameters.target_language,
         model=inference.model,
@@ -401,14 +424,14 @@ def _inferred(
         model=served.name,
         version=_version(served),
         request_id=inference.request_id,
-        tensors=make_tensors(inference.outputs, translations, inference.shape),
+        tensors=make_tensors(inference.tensors.outputs, translations, inference.tensors.shape),
         timings=response.timings,
     )
 
 
 def _grown(inference: Inference, served: ServedModel, text: str) -> Inferred:
-    wanted = TEXT_OUTPUT in inference.outputs
-    tensors = [Tensor(TEXT_OUTPUT, "BYTES", inference.shape, (text,))] if wanted else []
+    wanted = TEXT_OUTPUT in inference.tensors.outputs
+    tensors = [Tensor(TEXT_OUTPUT, "BYTES", inference.tensors.shape, (text,))] if wanted else []
     return Inferred(
         model=served.name, version=_version(served), request_id=inference.request_id, tensors=tensors, timings=None
     )

@@ -4,11 +4,11 @@ from functools import cache
 
 import numpy as np
 
-from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from dragoman.serve.bundle.bundle import SHORTLIST_FILE, WEIGHTS_FILE, Bundle, BundleError
 from dragoman.serve.bundle.manifest import CacheSpec, Length, SharedWeight
 from dragoman.serve.native.library import library_path
 from dragoman.serve.native.loop import LoopConfig, LoopError, LoopLibrary, LoopModel, ModelConfig, TensorSpec
-from dragoman.serve.observability.metrics import SEQUENCE_BUCKETS
+from dragoman.serve.observability.instruments import SEQUENCE_BUCKETS
 from dragoman.serve.observability.request_metrics import LATENCY_BUCKETS
 from dragoman.serve.settings import ServeSettings
 
@@ -57,6 +57,7 @@ def open_model(bundle: Bundle, threads: int) -> LoopModel:
         threads=threads,
         vocabulary=manifest.vocabulary_size,
         alignment_heads=len(manifest.alignment_heads),
+        shortlists=manifest.shortlist is not None,
     )
     try:
         return LoopModel(loop_library(), config)
@@ -81,6 +82,7 @@ def loop_config(settings: ServeSettings, bundle: Bundle, continuing_ids: tuple[i
         continuing_ids=continuing_ids,
         seconds_bounds=LATENCY_BUCKETS,
         sequence_bounds=SEQUENCE_BUCKETS,
+        shortlist=bundle.folder / SHORTLIST_FILE if manifest.shortlist else None,
     )
 
 
@@ -89,8 +91,7 @@ def _weight(weight: SharedWeight, name: str) -> TensorSpec:
 
 
 def _cache(cache: CacheSpec, length: Length, tokens: int) -> tuple[TensorSpec, ...]:
-    values, *scales = cache.shapes(length, tokens).items()
-    return (
-        TensorSpec(values[0], ELEMENT_TYPES[cache.element], values[1]),
-        *(TensorSpec(name, ONNX_TYPES["float32"], shape) for name, shape in scales),
+    return tuple(
+        TensorSpec(name, ELEMENT_TYPES[tensor.element], tensor.shape)
+        for name, tensor in cache.tensors(length, tokens).items()
     )

@@ -7,25 +7,27 @@ records that come back are those of serve/native/src/loop/records.hpp.
 
 import math
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 from struct import Struct, calcsize
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup, SequenceState
 from dragoman.serve.search.hypothesis import FinishReason, Hypothesis
 from dragoman.serve.search.option_table import ROWS, NativeType
+from dragoman.serve.search.options import SearchOptions
 
 _HEADER = Struct("=IIQ")
-_END = Struct("=ddddqII")
+_END = Struct("=ddddqI4x")
 _RESULT = Struct("=ddIIII")
 _TOKEN = Struct("=q")
 _TOKEN_KIND, _END_KIND, _PROBLEM_KIND = range(3)
-_CANCELLED, _FORCED_END, _NEW_WORD = 1, 2, 4
+_CANCELLED, _FORCED_END, _NEW_WORD, _TOGETHER, _SHORTLIST = 1, 2, 4, 8, 16
 _CODES: dict[NativeType, str] = {
     "double": "d",
     "float": "f",
@@ -81,12 +83,17 @@ SUBMISSION_RECORD = {
             "source_tokens": "uint32_t",
             "suppressed_tokens": "uint32_t",
             "forced_tokens": "uint32_t",
+            "candidate_tokens": "uint32_t",
             "start_tokens": "uint32_t",  # first forced tokens
-            "flags": "uint32_t",  # 1: canceled; 2: the end token follows the forced ones; 4: then a new word begins
+            "flags": "uint32_t",  # 1: canceled; 2: forced end token; 4: then a new word; 8: together; 16: shortlist
         }
     ),
 }
-_SUBMISSION = Struct("=" + "".join(layout.format for layout in SUBMISSION_RECORD.values()))
+_FORMATS = {name: layout.format for name, layout in SUBMISSION_RECORD.items()}
+# A record in parts: only ticket, length and tokens of the source differ between most sequences of a submission.
+_TICKET, _SOURCE_TOKENS = Struct(f"={_FORMATS['Submission'][0]}"), Struct(f"={_FORMATS['ArrayHeader'][0]}")
+_GROUP, _NUMBERS = Struct(f"={_FORMATS['Submission'][1:]}"), Struct(f"={_FORMATS['SearchNumbers']}")
+_LENGTHS = Struct(f"={_FORMATS['ArrayHeader'][1:]}")
 _search_numbers_of = attrgetter(*SUBMISSION_RECORD["SearchNumbers"].types)
 
 
@@ -105,103 +112,121 @@ class Failure(IntEnum):
 _FAILURES = tuple(Failure)
 
 
-class Token(NamedTuple):
-    """The newest token of a streamed sequence."""
+class Results(NamedTuple):
+    """What the loop reports.
 
-    ticket: int
-    token_id: int
+    Attributes:
+        tokens: newest tokens of streamed sequences, which come before the end of their sequences.
+        ended: sequences with their results; `Failure.NONE`: they have translations.
+        problems: failures of engines, for the log: event, message, and the sequences or rows that each ends.
+    """
 
-
-class End(NamedTuple):
-    """The end of a sequence; a start below 0 and other times of 0 mean not reached."""
-
-    ticket: int
-    failure: Failure
-    started_seconds: float
-    encoded_seconds: float
-    first_token_seconds: float
-    finished_seconds: float
-    decoded_tokens: int
-    hypotheses: list[Hypothesis]
+    tokens: list[tuple[DecodingSequence, int]]
+    ended: list[tuple[DecodingSequence, Failure]]
+    problems: list[tuple[str, str, int]]
 
 
-class Problem(NamedTuple):
-    """A failure of an engine, for the log: event, message, and the sequences or rows that it ends."""
+def pack(sequences: Iterable[DecodingSequence]) -> bytes:
+    """Returns the records of sequences to submit; the ticket of each is its identity."""
+    parts: list[bytes] = []
+    known: tuple[SequenceGroup, SearchOptions, bool, bool] | None = None
+    ticket, source_tokens = _TICKET.pack, _SOURCE_TOKENS.pack
+    for sequence in sequences:
+        source_ids = sequence.source_ids
+        # Most sequences that are submitted together have all but their sources in common.
+        common = sequence.group, sequence.options, sequence.on_token is not None, sequence.cancelled
+        if common != known:
+            known, (numbers, lengths, more_ids) = common, _pack_common(*common)
+        parts += (
+            ticket(id(sequence)),
+            numbers,
+            source_tokens(len(source_ids)),
+            lengths,
+            array("q", source_ids).tobytes(),
+        )
+        if more_ids:
+            parts.append(more_ids)
+    return b"".join(parts)
 
-    event: str
-    message: str
-    sequences: int
 
-
-def pack(sequence: DecodingSequence, ticket: int, fairness_key: int) -> bytes:
-    """Returns the record of a sequence to submit."""
-    options = sequence.options
-    header = _SUBMISSION.pack(
-        ticket,
-        fairness_key,
-        math.inf if sequence.deadline_seconds is None else sequence.deadline_seconds,
-        math.inf if sequence.start_by_seconds is None else sequence.start_by_seconds,
-        sequence.submitted_seconds,
-        sequence.priority,
-        sequence.on_token is not None,
-        *_search_numbers_of(options),
-        len(sequence.source_ids),
-        len(options.suppressed_ids),
-        len(options.target_prefix),
-        options.start_tokens,
-        _CANCELLED * sequence.cancelled + _FORCED_END * options.forced_end + _NEW_WORD * options.new_word,
+def _pack_common(
+    group: SequenceGroup, options: SearchOptions, streamed: bool, cancelled: bool
+) -> tuple[bytes, bytes, bytes]:
+    """Returns what a record has after its ticket, after the length of its source, and after its source."""
+    numbers, counts, flags, more_ids = _pack_options(options)
+    shared = _GROUP.pack(
+        id(group.fairness_key),
+        math.inf if group.deadline_seconds is None else group.deadline_seconds,
+        math.inf if group.start_by_seconds is None else group.start_by_seconds,
+        group.submitted_seconds,
+        group.priority,
+        streamed,
     )
-    return header + array("q", (*sequence.source_ids, *options.suppressed_ids, *options.target_prefix)).tobytes()
+    lengths = _LENGTHS.pack(*counts, flags + _CANCELLED * cancelled + _TOGETHER * group.together)
+    return shared + numbers, lengths, more_ids
 
 
-def unpack(data: bytes) -> Iterator[Token | End | Problem]:
-    """Yields the records of the loop."""
-    reader = _RecordReader(data)
-    while reader.position < len(data):
-        kind, count, ticket = reader.take(_HEADER)
-        if kind == _TOKEN_KIND:
-            yield Token(ticket, *reader.take(_TOKEN))
-        elif kind == _END_KIND:
-            started, encoded, first_token, finished, decoded_tokens, failure, _ = reader.take(_END)
-            hypotheses = [reader.hypothesis() for _ in range(count)]
-            yield End(ticket, _FAILURES[failure], started, encoded, first_token, finished, decoded_tokens, hypotheses)
+@lru_cache(64)
+def _pack_options(options: SearchOptions) -> tuple[bytes, tuple[int, int, int, int], int, bytes]:
+    """Returns the numbers of the search, the numbers of further tokens, the flags, and those tokens."""
+    lists = options.suppressed_ids, options.target_prefix, options.candidate_ids
+    suppressed, forced, candidates = map(len, lists)
+    flags = _FORCED_END * options.forced_end + _NEW_WORD * options.new_word + _SHORTLIST * options.shortlist
+    more_ids = array("q", chain(*lists)).tobytes()
+    counts = suppressed, forced, candidates, options.start_tokens
+    return _NUMBERS.pack(*_search_numbers_of(options)), counts, flags, more_ids
+
+
+def unpack(data: bytes, sequences: dict[int, DecodingSequence]) -> Results:
+    """Returns the records of the loop, and removes what ended from the sequences, which are by ticket."""
+    results = Results([], [], [])
+    position = 0
+    while position < len(data):
+        kind, count, ticket = _HEADER.unpack_from(data, position)
+        position += _HEADER.size
+        if kind == _END_KIND:
+            sequence = sequences.pop(ticket)
+            started_seconds, encoded_seconds, first_seconds, finished_seconds, tokens, failure = _END.unpack_from(
+                data, position
+            )
+            if started_seconds >= 0:  # below 0: not reached
+                sequence.state, sequence.started_seconds = SequenceState.RUNNING, started_seconds
+            sequence.encoded_seconds, sequence.first_token_seconds = encoded_seconds, first_seconds
+            sequence.finished_seconds, sequence.decoded_tokens = finished_seconds, tokens
+            sequence.hypotheses, position = _unpack_hypotheses(data, position + _END.size, count)
+            results.ended.append((sequence, _FAILURES[failure]))
+        elif kind == _TOKEN_KIND:
+            if ticket in sequences:  # an abandoned engine may report tokens of a sequence that has ended
+                results.tokens.append((sequences[ticket], *_TOKEN.unpack_from(data, position)))
+            position += _TOKEN.size
         else:
-            (text,) = reader.take(_bytes(count))
-            event, message = text.decode(errors="replace").split("\n", 1)
-            yield Problem(event, message, ticket)
+            event, message = data[position : position + count].decode(errors="replace").split("\n", 1)
+            results.problems.append((event, message, ticket))
+            position += count + 7 & -8
+    return results
+
+
+def _unpack_hypotheses(data: bytes, position: int, count: int) -> tuple[tuple[Hypothesis, ...], int]:
+    """Returns the hypotheses at a position, and the position after them."""
+    hypotheses = []
+    for _ in range(count):
+        score, normalized_score, reason, target_tokens, token_scores, aligned_tokens = _RESULT.unpack_from(
+            data, position
+        )
+        layout = _tokens(target_tokens, token_scores)
+        numbers = layout.unpack_from(data, position + _RESULT.size)
+        position += _RESULT.size + layout.size
+        alignments = None
+        if aligned_tokens:
+            weights = np.frombuffer(data, np.float32, target_tokens * aligned_tokens, position)
+            alignments = weights.reshape(target_tokens, aligned_tokens).copy()
+            position += weights.nbytes + 7 & -8
+        target_ids, scores = numbers[:target_tokens], numbers[target_tokens:]
+        hypotheses.append(Hypothesis(target_ids, score, normalized_score, _REASONS[reason], scores, alignments))
+    return tuple(hypotheses), position
 
 
 @lru_cache(1024)
 def _tokens(target_tokens: int, token_scores: int) -> Struct:
-    return Struct(f"={target_tokens}q{token_scores}f")
-
-
-def _bytes(size: int) -> Struct:
-    return Struct(f"={size}s")
-
-
-class _RecordReader:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.position = 0
-
-    def take(self, layout: Struct) -> tuple[Any, ...]:
-        """Returns the next values; what follows them starts at a multiple of 8."""
-        start, self.position = self.position, self.position + (layout.size + 7 & -8)
-        return layout.unpack_from(self._data, start)
-
-    def hypothesis(self) -> Hypothesis:
-        score, normalized_score, reason, target_tokens, token_scores, aligned_tokens = self.take(_RESULT)
-        numbers = self.take(_tokens(target_tokens, token_scores))
-        alignments = None
-        if aligned_tokens:
-            (weights,) = self.take(_bytes(4 * target_tokens * aligned_tokens))
-            alignments = np.frombuffer(weights, np.float32).reshape(target_tokens, aligned_tokens)
-        return Hypothesis(
-            target_ids=numbers[:target_tokens],
-            score=score,
-            normalized_score=normalized_score,
-            finish_reason=_REASONS[reason],
-            token_scores=numbers[target_tokens:],
-            alignments=alignments,
-        )
+    """Returns the layout of tokens and scores, which ends at a multiple of 8 bytes."""
+    return Struct(f"={target_tokens}q{token_scores}f{4 * (token_scores % 2)}x")

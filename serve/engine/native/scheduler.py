@@ -11,19 +11,26 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 
 import structlog
 
 from dragoman.serve import errors
-from dragoman.serve.engine.native.records import End, Failure, Problem, Token, pack, unpack
+from dragoman.serve.engine.native.records import Failure, pack, unpack
 from dragoman.serve.native.loop import Loop, LoopConfig, LoopError, LoopLibrary
 from dragoman.serve.observability.metrics import Metrics
-from dragoman.serve.scheduler.deadline_refusal import ThroughputEstimate
-from dragoman.serve.scheduler.end import end_sequence
-from dragoman.serve.scheduler.request_scheduler import PACE_SECONDS, RequestScheduler
-from dragoman.serve.scheduler.sequence import CANCELLED, EXPIRED, FAILED, QUEUED_TOO_LONG, SHUT_DOWN, DecodingSequence
+from dragoman.serve.scheduler.end import end_sequences
+from dragoman.serve.scheduler.request_scheduler import PACE_SECONDS, RequestScheduler, ThroughputEstimate
+from dragoman.serve.scheduler.sequence import (
+    CANCELLED,
+    EXPIRED,
+    FAILED,
+    QUEUED_TOO_LONG,
+    SHUT_DOWN,
+    DecodingSequence,
+    SequenceState,
+)
 
 ERRORS: dict[Failure, tuple[type[errors.ServiceError], str]] = {
     Failure.CANCELLED: (errors.CancelledError, CANCELLED),
@@ -73,8 +80,12 @@ class NativeScheduler(RequestScheduler):
             queue_timeout_seconds=queue_timeout_seconds,
         )
         self._read_end, self._write_end = _wake_descriptors()
-        self.loop = self._create(library, config)
-        self._admitting, self._delivering = threading.RLock(), threading.Lock()
+        try:
+            self.loop = self._create(library, config)
+        except LoopError:
+            self._close_descriptors()
+            raise
+        self._delivering = threading.Lock()
         # Sequences that wait, run or are not delivered, by ticket, which is the identity of the sequence.
         self._sequences: dict[int, DecodingSequence] = {}
         self._closed = False
@@ -123,8 +134,8 @@ class NativeScheduler(RequestScheduler):
 
     def drain(self) -> None:
         """Refuses new sequences from now on; accepted ones continue."""
-        with self._admitting:
-            self._admission.draining = True
+        with self._lock:
+            self._draining = True
             if not self._closed:
                 self.loop.drain()
 
@@ -145,42 +156,45 @@ class NativeScheduler(RequestScheduler):
         if not self._closed:
             self._closed = True
             self.loop.close()
-            for descriptor in {self._read_end, self._write_end}:
-                os.close(descriptor)
+            self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        for descriptor in {self._read_end, self._write_end}:  # an eventfd is both ends
+            os.close(descriptor)
 
     def deliver(self, *, pause: bool = False) -> bool:
         """Delivers all results so far; returns whether tokens of streams were among them. Thread-safe.
 
-        Args:
-            pause: lets only ends and first tokens wake the event loop until a call without.
+        `pause`: lets only ends and first tokens wake the event loop until a call without.
         """
         with self._delivering:
             if self._closed:
                 return False
-            self._clear_wake()
-            streamed = False
-            for record in unpack(self.loop.take(pause=pause)):
-                streamed = streamed or isinstance(record, Token)
-                try:
-                    self._deliver(record)
-                except Exception:  # a failure must not hold back other results
-                    log.exception("delivery_failed")
-        self.publish_load()
-        return streamed
+            waiting = self.loop.load().waiting
+            results = unpack(self.loop.take(pause=pause), self._sequences)
+            for sequence, token_id in results.tokens:
+                if sequence.on_token is not None:
+                    sequence.on_token(token_id)
+            if results.ended:
+                self._end(results.ended, waiting)
+            for event, problem, count in results.problems:
+                log.error(event, sequences=count, problem=problem)
+        return bool(results.tokens)
 
     def poll(self, timeout_seconds: float) -> None:
         """Delivers results once there are any, or after the timeout; for callers without an event loop."""
         select.select([self._read_end], [], [], timeout_seconds)
+        self._clear_wake()
         self.deliver()
 
     def _wake(self) -> None:
         if self._watching is None:
             return
+        # A descriptor that stays readable would call this again at once.
+        self._clear_wake()
         load = self.loop.load()
         if load.running_rows + load.waiting_rows > self.slots:
             # The engines have work for every slot. Meanwhile more results come, which the event loop handles together.
-            # A descriptor that stays readable would call this again at once.
-            self._clear_wake()
             self._watching.call_later(BUSY_PAUSE_SECONDS, self._deliver_and_pause)
         else:
             self._deliver_and_pause()
@@ -190,9 +204,10 @@ class NativeScheduler(RequestScheduler):
             os.read(self._read_end, 4096)
 
     def _deliver_and_pause(self) -> None:
-        self.deliver(pause=True)
-        if not self._paused and self._watching is not None:
+        """Delivers results; after tokens of streams, the next ones come after a pause."""
+        if self.deliver(pause=self._paused) and not self._paused and self._watching is not None:
             self._paused = True
+            self.deliver(pause=True)
             self._watching.call_later(PACE_SECONDS, self._end_pause)
 
     def _end_pause(self) -> None:
@@ -204,49 +219,35 @@ class NativeScheduler(RequestScheduler):
         self._paused = False
         self.deliver()  # from now on, the next token wakes at once
 
-    def _deliver(self, record: Token | End | Problem) -> None:
-        if isinstance(record, Token):
-            on_token = self._sequences[record.ticket].on_token
-            if on_token is not None:
-                on_token(record.token_id)
-        elif isinstance(record, End):
-            self._deliver_end(record)
-        else:
-            log.error(record.event, sequences=record.sequences, problem=record.message)
+    def _end(self, ended: Sequence[tuple[DecodingSequence, Failure]], waiting: int) -> None:
+        """Ends sequences whose results came together, while others may wait."""
+        with self._lock:
+            for sequence, failure in ended:
+                if failure is not Failure.NONE:
+                    sequence.error = self._error(sequence, failure)
+                if sequence.state is SequenceState.RUNNING:
+                    if waiting:
+                        self._throughput.free(sequence.finished_seconds, sequence.options.rows)
+                    if not sequence.cancelled:
+                        self._throughput.run(sequence.finished_seconds - sequence.started_seconds)
+            if not waiting:
+                self._throughput.forget()
+        end_sequences([sequence for sequence, _ in ended], self._metrics)
 
-    def _deliver_end(self, end: End) -> None:
-        sequence = self._sequences.pop(end.ticket)
-        sequence.started_seconds, sequence.encoded_seconds = max(0.0, end.started_seconds), end.encoded_seconds
-        sequence.first_token_seconds, sequence.decoded_tokens = end.first_token_seconds, end.decoded_tokens
-        sequence.hypotheses = end.hypotheses
-        if end.started_seconds >= 0:
-            self._metrics.observe_queue(end.started_seconds - sequence.submitted_seconds)
-            with self._admitting:
-                self._throughput.free(end.finished_seconds, sequence.options.rows)
-                if not sequence.cancelled:
-                    self._throughput.run(end.finished_seconds - end.started_seconds)
-        if end.failure is Failure.INVALID_PROBABILITIES:
-            log.error("invalid_probabilities", target_tokens=end.decoded_tokens)
-        end_sequence(sequence, self._error(end), self._metrics, end.finished_seconds)
-
-    def _error(self, end: End) -> errors.ServiceError | None:
-        """Returns the error of a sequence that has no translation."""
-        if end.failure is Failure.NONE:
-            return None
-        kind, message = ERRORS[end.failure]
+    def _error(self, sequence: DecodingSequence, failure: Failure) -> errors.ServiceError:
+        if failure is Failure.INVALID_PROBABILITIES:
+            log.error("invalid_probabilities", target_tokens=sequence.decoded_tokens)
+        kind, message = ERRORS[failure]
         return kind(message)
 
     def publish_load(self) -> None:
-        """Updates the gauges of waiting and running sequences: after each delivery, and before they are read."""
-        with self._admitting:  # gauges are set in the order of the changes
+        """Updates the gauges of waiting and running sequences, before they are read."""
+        with self._lock:  # gauges are set in the order of the changes
             if not self._closed:
                 load = self.loop.load()
                 self._metrics.set_load(load.waiting, load.running, load.running_rows, load.most_running)
                 if not load.waiting:
                     self._throughput.forget()
-
-    def _lock(self) -> AbstractContextManager[object]:
-        return self._admitting
 
     def _rows(self) -> tuple[int, int]:
         load = self.loop.load()
@@ -259,10 +260,9 @@ class NativeScheduler(RequestScheduler):
         return self._throughput.estimate(rows_ahead, now_seconds)
 
     def _push(self, sequences: Collection[DecodingSequence]) -> None:
-        records = b"".join(pack(sequence, id(sequence), id(sequence.fairness_key)) for sequence in sequences)
-        self._sequences.update((id(sequence), sequence) for sequence in sequences)
+        self._sequences.update(zip(map(id, sequences), sequences, strict=True))
         try:
-            self.loop.submit(records)
+            self.loop.submit(pack(sequences))
         except LoopError:
             for sequence in sequences:
                 del self._sequences[id(sequence)]

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from dragoman.serve.protect.markup.elements import BLOCKS, NONE, UNTRANSLATED, VISIBLE, Element, MarkupOptions, Tree
+from dragoman.serve.protect.markup.elements import BLOCKS, NONE, UNTRANSLATED, VISIBLE, MarkupOptions, Tree
 from dragoman.serve.protect.markup.references import Reference, find_references
 from dragoman.serve.protect.markup.tokens import Kind, Token
 
@@ -77,10 +77,7 @@ class Block:
     kept: tuple[Mark, ...]
 
     def source(self, start: int, end: int) -> tuple[int, int]:
-        """Returns the characters in the document of a part of the plain text that is not empty.
-
-        They include the tags of kept text.
-        """
+        """Returns the document's characters of a nonempty part of the text, with the tags of kept text."""
         return self._source(start)[0], self._source(end - 1)[1]
 
     def _source(self, offset: int) -> tuple[int, int]:
@@ -114,11 +111,7 @@ class BlockReader:
     def __init__(
         self, text: str, tokens: Sequence[Token], tree: Tree, options: MarkupOptions, opaque: Container[int]
     ) -> None:
-        """Starts at the beginning.
-
-        Args:
-            opaque: elements without translation that are points, also if they have text for the model to read.
-        """
+        """Starts at the beginning; `opaque` are untranslated elements that are points, also with text for the model."""
         self.references = list[Reference]()
         self._text = text
         self._tokens = tokens
@@ -184,6 +177,8 @@ class BlockReader:
             self._add_literal(position, reference.start)
             if reference.value is None:
                 self._add_mark(MarkKind.POINT, reference.start, reference.end)
+            elif reference.value in SPACES:
+                self._add_space(reference.start, reference.end)
             else:
                 self._add_piece(reference.value, reference.start, reference.end)
             position = reference.end
@@ -246,7 +241,7 @@ class BlockReader:
         element = self._tree.elements[owner]
         following = element.end + element.closed
         start, end = self._tokens[element.start].start, self._tokens[following - 1].end
-        if self._is_opaque(owner, element):
+        if owner in self._opaque or (not self._xml and element.name in UNTRANSLATED):
             self._add_point(element.name, start, end)
             return following
         before, marks = self._length, len(self._marks)
@@ -256,9 +251,6 @@ class BlockReader:
         del self._marks[marks:]
         self._add_kept(owner, start, end, before)
         return following
-
-    def _is_opaque(self, owner: int, element: Element) -> bool:
-        return owner in self._opaque or (not self._xml and element.name in UNTRANSLATED)
 
     def _add_kept(self, owner: int, start: int, end: int, before: int) -> None:
         """Marks the text that was added since an offset as text to keep."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dragoman.serve.protect.markup.tokens import Kind, MarkupError, Token, names
+from dragoman.serve.protect.markup.tokens import HTML_ELEMENTS, Kind, MarkupError, Token, names
 
 MarkupFormat = Literal["text", "html", "xml"]
 # Browsers stop at 512. Each level of a sentence takes a frame of the interpreter's stack.
@@ -16,37 +16,11 @@ MAX_LEVELS = 200
 ROOT = 0
 NONE = -1
 
-# Elements that begin and end a line of text, or a cell. All others are part of a sentence.
-BLOCKS = names(
-    "address article aside base basefont bgsound blockquote body br button caption center col colgroup dd details "
-    "dialog dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup "
-    "hr html legend li link listing main menu meta nav noframes optgroup option ol p param plaintext pre search "
-    "section select summary table tbody td tfoot th thead title tr ul xmp"
+BLOCKS, UNTRANSLATED, VISIBLE, _IN_PARAGRAPH = (
+    names(HTML_ELEMENTS[kind]) for kind in ("blocks", "untranslated", "visible", "in_paragraph")
 )
-# Elements whose content is never translated.
-UNTRANSLATED = names(
-    "audio canvas iframe listing math noembed noframes noscript object plaintext pre script style svg template "
-    "textarea video xmp"
-)
-# Inline elements that separate words although they have no text.
-VISIBLE = names("audio canvas embed iframe img input math object picture svg textarea video")
-# Elements that end open ones, and the elements that stop the search for those.
-_ENDS = {
-    "li": (names("li"), names("dir menu ol ul")),
-    "dd": (names("dd dt"), names("dl")),
-    "dt": (names("dd dt"), names("dl")),
-    "option": (names("option"), names("optgroup select")),
-    "optgroup": (names("optgroup option"), names("select")),
-    "td": (names("td th"), names("table tr")),
-    "th": (names("td th"), names("table tr")),
-    "tr": (names("tr"), names("table tbody tfoot thead")),
-    "tbody": (names("caption colgroup tbody tfoot thead"), names("table")),
-    "thead": (names("caption colgroup"), names("table")),
-    "tfoot": (names("tbody thead"), names("table")),
-}
-_PARAGRAPH = names("p"), names("button caption object table td template th")
-# Blocks that may stand inside a paragraph.
-_IN_PARAGRAPH = names("base basefont bgsound br button col frame link meta optgroup option param select title")
+_ENDS = {name: (names(ended), names(stopping)) for name, (ended, stopping) in HTML_ELEMENTS["ends"].items()}
+_PARAGRAPH = _ENDS.pop("paragraph")  # it is no name of an element
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,12 @@ import re
 from collections.abc import Iterator
 from string import ascii_lowercase, ascii_uppercase
 
-from dragoman.serve.protect.markup.tokens import Kind, Token, names
+from dragoman.serve.protect.markup.tokens import HTML_ELEMENTS, Kind, Token, names
 
 SPACE = r"\t\n\f\r "
-VOID = names("area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr")
-# Elements whose content has no tags.
-RAW_TEXT = names("iframe noembed noframes noscript plaintext script style textarea title xmp")
-# Those in which character references count.
-ESCAPABLE_TEXT = names("textarea title")
-FOREIGN = names("math svg")
-# Elements inside of foreign ones with HTML inside.
-INTEGRATION = names("annotation-xml desc foreignobject mi mn mo ms mtext title")
+VOID, RAW_TEXT, ESCAPABLE_TEXT, FOREIGN, INTEGRATION = (
+    names(HTML_ELEMENTS[kind]) for kind in ("void", "raw_text", "escapable_text", "foreign", "integration")
+)
 
 _TEXT = re.compile(r"(?:[^<]++|<(?![A-Za-z!?/])|</\Z)++")
 _VALUE = rf"(?:\"[^\"]*+\"|'[^']*+'|(?![\"'])[^{SPACE}>]*+)"
@@ -43,8 +38,6 @@ def scan_html(text: str) -> Iterator[Token]:
 
 
 class _Scanner:
-    """The state of a scan."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
@@ -109,7 +102,6 @@ def _end_of(mark: str, text: str, start: int) -> int:
 
 
 def _raw_text_end(text: str, start: int, name: str) -> int:
-    """Returns where the raw text of an element ends."""
     if name == "script":
         return _script_end(text, start)
     found = None if name == "plaintext" else re.compile(rf"</{name}(?=[{SPACE}/>])", _NO_CASE).search(text, start)

@@ -65,12 +65,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Parts of the translation between which tags may stand, in order.
-
-    Attributes:
-        spans: their characters.
-        attention: to each source token, [U, S].
-    """
+    """Parts of the translation between which tags may stand, in order, and attention to each source token, [U, S]."""
 
     spans: Sequence[Interval]
     attention: Vector
@@ -141,11 +136,7 @@ class _Gaps:
 
 
 class _Taken:
-    """Intervals of a translation that have their element, kept text or term.
-
-    Attributes:
-        words, tokens: whether each of them overlaps an interval.
-    """
+    """Intervals with their element, kept text or term, and whether each word and each token overlaps one."""
 
     def __init__(self, words: Units, tokens: Units, intervals: Iterable[Interval] = ()) -> None:
         self.words, self.tokens = (np.zeros(len(units.spans), np.bool_) for units in (words, tokens))
@@ -424,12 +415,7 @@ class Placer:
         return self._shares(0, offset), self._shares(offset, len(self._source))
 
     def _pad(self, node: Node, gap: Interval, first: int) -> tuple[int, tuple[str, str]]:
-        """Returns the offset of a node in a gap, and the white space that it needs to stand apart as in the source.
-
-        Args:
-            node: without an interval.
-            first: the first offset that it may have.
-        """
+        """Returns the offset of a node without interval, from `first` on, and the space that sets it apart."""
         left, right = gap
         spaced_before, spaced_after = node.spaced
         apart, glued = spaced_before or spaced_after, left == right

@@ -19,12 +19,7 @@ _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A character reference in a text.
-
-    Attributes:
-        start, end: its characters.
-        value: what it stands for; None: an entity of an external DTD, which is not read.
-    """
+    """A character reference; `value` is what it stands for, None: an entity of an external DTD, which is not read."""
 
     start: int
     end: int
@@ -71,12 +66,7 @@ class Escaper:
     """Escapes text; characters that a document always spells as references stay spelled that way."""
 
     def __init__(self, document: str, references: Sequence[Reference], text: str, *, plain: bool = False) -> None:
-        """Learns the spellings of a document.
-
-        Args:
-            text: of the document, with references replaced.
-            plain: whether the document has no markup; nothing is escaped then.
-        """
+        """Learns the spellings of a document, given its text without references; in `plain` nothing is escaped."""
         spelled = dict[str, str]()
         for reference in references:
             spelling = document[reference.start : reference.end]

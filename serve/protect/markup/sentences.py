@@ -85,11 +85,7 @@ def has_letter_outside(text: str, parts: Iterable[tuple[int, int]]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MarkedSentence:
-    """A sentence: its plain text, and what its translation must contain.
-
-    Attributes:
-        source: the characters of the document, with all its tags.
-    """
+    """A sentence: its plain text, its characters of the document with tags, and what its translation must contain."""
 
     text: str
     nodes: tuple[Node, ...]
@@ -99,6 +95,11 @@ class MarkedSentence:
     def kept(self) -> list[tuple[int, int]]:
         """The characters of the kept texts."""
         return [(node.start, node.end) for node in kept_nodes(self.nodes)]
+
+    @property
+    def kept_texts(self) -> list[str]:
+        """The kept texts, in their order."""
+        return [self.text[start:end] for start, end in self.kept]
 
     @property
     def has_words(self) -> bool:
@@ -122,15 +123,7 @@ class MarkedDocument:
 
 
 def read_document(text: str, options: MarkupOptions, split: Split, marking: Marking = UNMARKED) -> MarkedDocument:
-    """Returns the sentences of a document.
-
-    Args:
-        text: a document or a fragment of one.
-        split: finds the sentences in the texts of all blocks.
-
-    Raises:
-        MarkupError: if the document is malformed or exceeds a limit.
-    """
+    """Returns the sentences, which `split` finds in the texts of all blocks; raises MarkupError if malformed."""
     read_blocks = _block_reader(text, options, marking)
     cut = set[int]()
     # A sentence must not end inside of kept text. If it would, the text becomes a point, which may join sentences.
@@ -157,8 +150,6 @@ def _split_parts(blocks: Sequence[Block], split: Split, marking: Marking) -> lis
 
 
 class _Everything:
-    """Contains every element."""
-
     def __contains__(self, _: object) -> bool:
         return True
 
@@ -185,8 +176,6 @@ def _is_cut(mark: Mark, spans: Spans) -> bool:
 
 
 class _Assembly:
-    """Joins the sentences of all blocks."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._sentences = list[MarkedSentence]()
@@ -266,13 +255,7 @@ class _NodeReader:
     """Builds the tree of one sentence; `moved`: marks of the tree that stand before or after the sentence."""
 
     def __init__(self, text: str, span: tuple[int, int], source: tuple[int, int], window: Sequence[Mark]) -> None:
-        """Starts with an empty tree.
-
-        Args:
-            span: the sentence in the plain text.
-            source: the sentence in the document.
-            window: marks in and next to the sentence.
-        """
+        """Starts an empty tree of a span of the plain text and of the source, with the marks in and next to it."""
         self.moved = list[Mark]()
         self._text = text
         self._first, self._last = span

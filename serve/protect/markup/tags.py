@@ -19,24 +19,14 @@ def place_tags(
     escaper: Escaper,
     protected: Sequence[Interval] = (),
 ) -> str:
-    """Returns the translation of a sentence with its tags.
-
-    Args:
-        sentence: with its tags.
-        translation: plain text.
-        protected: intervals that no kept text replaces.
-    """
+    """Returns a plain translation with the tags of its sentence; no kept text replaces protected intervals."""
     everything = 0, len(translation)
     placed = Placer(sentence.text, translation, alignment, protected).place(sentence.nodes, everything)
-    if _loses_words(sentence, translation, placed):
+    if sentence.has_words and not has_letter_outside(translation, _replaced(placed)):
         # The kept texts stand between the words.
-        words = _words_outside(translation, {sentence.text[start:end] for start, end in sentence.kept})
+        words = _words_outside(translation, set(sentence.kept_texts))
         placed = Placer(sentence.text, translation, alignment, (*protected, *words)).place(sentence.nodes, everything)
     return _render(placed, everything, translation, escaper)
-
-
-def _loses_words(sentence: MarkedSentence, translation: str, placed: Iterable[Placed]) -> bool:
-    return sentence.has_words and not has_letter_outside(translation, _replaced(placed))
 
 
 def _replaced(placed: Iterable[Placed]) -> Iterator[Interval]:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
+
+from dragoman.serve.host.tables import read_table
 
 
 def names(text: str) -> frozenset[str]:
@@ -9,13 +12,11 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-class MarkupError(Exception):
-    """Markup that is malformed or exceeds a limit.
+HTML_ELEMENTS: dict[str, Any] = read_table(__file__, "elements.yaml")
 
-    Attributes:
-        position: character of the document, from 0.
-        problem: what is wrong there.
-    """
+
+class MarkupError(Exception):
+    """Markup that is malformed or exceeds a limit, at a character of the document from 0."""
 
     def __init__(self, position: int, problem: str) -> None:
         super().__init__(f"{problem} at character {position}")

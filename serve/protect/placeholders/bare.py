@@ -18,12 +18,7 @@ _PAIRS = frozenset({"()", "[]", '""', "''", "\u201e\u201c", "\u201c\u201d", "\u2
 
 
 def without_placeholders(sentence: MarkedSentence, escape: Callable[[str], str]) -> MarkedSentence:
-    """Returns the sentence without its kept texts, which are points.
-
-    Args:
-        sentence: with kept texts.
-        escape: spells text as the document does.
-    """
+    """Returns the sentence without kept texts, which are points; `escape` spells text as the document."""
     return _Bare(sentence, escape).sentence()
 
 

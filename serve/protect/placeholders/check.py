@@ -77,7 +77,7 @@ def with_own_placeholders(
 
     Spaces part the others from words that they do not touch in the sentence.
     """
-    room = Counter(sentence.text[start:end] for start, end in sentence.kept)
+    room = Counter(sentence.kept_texts)
     borders = Borders(sentence.text, sentence.kept)
     edits = list[_Edit]()
     for run in finder.runs(translation):

@@ -19,7 +19,7 @@ def format_as(source: str, translation: str) -> str:
     The case of the first letter follows that of the text. A text in capitals has a translation in capitals.
     """
     translation = _with_end(source, translation)
-    letters = [item for item in _without_placeholders(source) if item.isalpha()]
+    letters = [item for item in _changed(source, str, placeholder="") if item.isalpha()]
     if len(letters) >= _MIN_CAPITALS and all(letter.isupper() for letter in letters):
         return _changed(translation, _upper)
     return _with_start(source, translation)
@@ -57,10 +57,6 @@ def _first_letter(text: str) -> int | None:
 def _starts_with_placeholder(text: str) -> bool:
     first = next(_PLACEHOLDERS.find(text), None)
     return first is not None and not any(map(str.isalnum, text[: first.start]))
-
-
-def _without_placeholders(text: str) -> str:
-    return _changed(text, str, "")
 
 
 def _changed(text: str, change: Callable[[str], str], placeholder: str | None = None) -> str:

@@ -60,12 +60,7 @@ class Marker(Marking):
     """Adds placeholders and formatting to blocks."""
 
     def __init__(self, finder: Finder, *, formatting: bool, branching: bool = False) -> None:
-        """Stores what to mark.
-
-        Args:
-            formatting: whether emoji, marks of direction and no-break spaces are marks.
-            branching: whether the text is a message of ICU.
-        """
+        """Stores what to mark: `formatting` such as emoji and no-break spaces, `branching` messages of ICU."""
         self._finder = finder
         self._branching = branching
         self._formatting = formatting

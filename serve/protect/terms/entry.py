@@ -17,12 +17,7 @@ _REFUSED = frozenset({"Cc", "Cs"})
 
 
 class EntryError(Exception):
-    """An invalid entry.
-
-    Attributes:
-        index: of the entry, from 0.
-        problem: what is wrong with it.
-    """
+    """An invalid entry, its index from 0, and what is wrong with it."""
 
     def __init__(self, index: int, problem: str) -> None:
         super().__init__(f"entry {index}: {problem}")

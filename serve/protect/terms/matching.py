@@ -30,11 +30,7 @@ class Match:
 
 
 class TermIndex:
-    """The terms of some entries; of two equal terms, the first one counts.
-
-    Attributes:
-        size_bytes: its memory, measured within a sixth.
-    """
+    """The terms of entries, of equal ones the first; `size_bytes` is its memory, within a sixth."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries: dict[str, list[Entry]] = {}
@@ -72,13 +68,7 @@ class TermIndex:
 
 
 class UnitText:
-    """A text in units.
-
-    Attributes:
-        text, folded: the text, and the text without letter case.
-        units: in order.
-        ends: of the units.
-    """
+    """A text, also without letter case, its units in order, and their ends."""
 
     def __init__(self, text: str) -> None:
         self.text = text

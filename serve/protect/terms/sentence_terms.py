@@ -84,18 +84,17 @@ class TextTerms:
 
 @dataclass(frozen=True, slots=True)
 class SentenceTerms:
-    """The terms of a sentence.
-
-    Attributes:
-        matches: at least one.
-        kept: texts of the translation that no term replaces.
-        traced: as of `TextTerms`.
-    """
+    """The terms of a sentence, at least one, which replace no kept text; `traced` as of `TextTerms`."""
 
     text: str
     matches: tuple[Match, ...]
     kept: tuple[str, ...] = ()
     traced: bool = False
+
+    @property
+    def forms(self) -> Iterator[str]:
+        """The forms of all terms."""
+        return chain.from_iterable(map(self._forms, range(len(self.matches))))
 
     def lacking(self, translation: str, alignment: Alignment) -> list[int]:
         """Returns the terms that a translation lacks, by their index; none if the term is all of the sentence."""
@@ -107,12 +106,7 @@ class SentenceTerms:
     def prefixes(
         self, translation: str, alignment: Alignment, failed: Collection[int]
     ) -> tuple[int, list[Prefix]] | None:
-        """Returns the first lacking term of a translation, and starts of a translation that have a form of it.
-
-        Args:
-            translation: that lacks terms.
-            failed: terms that are left out.
-        """
+        """Returns the first lacking term that has not failed, and starts of a translation that have a form of it."""
         lacking = [index for index in self.lacking(translation, alignment) if index not in failed]
         if not lacking:
             return None
@@ -127,12 +121,7 @@ class SentenceTerms:
     def place(
         self, translation: str, alignment: Alignment, decoded: Collection[int]
     ) -> tuple[str, Alignment, tuple[AppliedTerm, ...]]:
-        """Returns a translation with all terms, its alignment, and the terms.
-
-        Args:
-            translation: that may lack terms.
-            decoded: terms that were brought by decoding again, by their index.
-        """
+        """Returns a translation with all terms, its alignment, and the terms; `decoded`: those by decoding again."""
         spans = self._spans(translation, alignment)
         if self._is_term and spans != [(0, len(translation))]:
             spans = [None]

@@ -6,7 +6,7 @@ graph of zeros allocates memory, so that it comes from the session's bounded are
 ONNX Runtime captures in CUDA's global mode: a call from any thread that allocates or copies spoils the capture.
 Therefore a capture excludes all other use of CUDA in the process for a few milliseconds.
 
-`DeviceTools` chooses tokens and moves rows with weightless graphs, which `dragoman.export.graphs.device_graphs` writes.
+`DeviceTools` chooses tokens and moves rows with weightless graphs, which `dragoman.export.graphs.weightless` writes.
 """
 
 import math
@@ -75,13 +75,7 @@ WORD_BYTES = 4
 
 
 class View(NamedTuple):
-    """A tensor in device memory, without gaps.
-
-    Attributes:
-        pointer: address of the first element.
-        element: ONNX element type.
-        shape: sizes of all axes.
-    """
+    """A tensor in device memory without gaps: its address, ONNX element type and shape."""
 
     pointer: int
     element: int
@@ -134,8 +128,7 @@ class Device:
     def allocate(self, session: Any, words: int) -> Memory:
         """Returns zeroed memory, at least one word: garbage could hold NaN, and NaN times zero is NaN.
 
-        Raises:
-            Exception: of ONNX Runtime, if the device is out of memory.
+        Raises an Exception of ONNX Runtime if the device is out of memory.
         """
         binding = session.io_binding()
         with CUDA_GRAPH_LOCK.use():
@@ -197,11 +190,7 @@ class DeviceTools(NamedTuple):
     def choose_tokens(
         self, logits: View, last_id: NDArray[np.int64], log_probabilities: View
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Writes the log-probabilities of logits, both [R, V].
-
-        Returns:
-            the best token of each row, int64 [R], and its natural log-probability, float32 [R].
-        """
+        """Writes log-probabilities [R, V]; returns the best token ids, int64 [R], and their values, float32 [R]."""
         token_ids, scores = self.device.run(
             self.choose,
             {"logits": logits, "last_id": last_id},

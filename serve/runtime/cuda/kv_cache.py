@@ -24,13 +24,7 @@ COPIED_ROWS = 32
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Memory layout of N contiguous states of one shape.
-
-    Attributes:
-        element: ONNX element type.
-        rows: rows of each state.
-        shape: shape of one row of one state.
-    """
+    """Memory layout of N contiguous states, each of some rows of one shape, with an ONNX element type."""
 
     specs: tuple[StateSpec, ...]
     element: int
@@ -104,14 +98,8 @@ class DeviceState:
     ) -> None:
         """Allocates the state with the largest source capacity.
 
-        Args:
-            specs: the bundle's states; none is recurrent.
-            tools: the tools of the device.
-            element: ONNX element type of the states.
-            rows: rows that have a state.
-            encoder_rows: the most rows encoded together.
-            max_source_tokens: source tokens of the longest row.
-            max_target_tokens: target tokens of the longest row.
+        `element` is the ONNX type of the bundle's states, of which none is recurrent. `encoder_rows` is the most rows
+        encoded together; both lengths are those of the longest row.
         """
         self._tools = tools
         self.source_capacity = max_source_tokens

@@ -331,8 +331,7 @@ class DeviceSessions:
             memory_bytes: limit of each session's arena; None: all of the device.
             captured: whether to capture a GPU's steps as CUDA graphs.
 
-        Raises:
-            BundleError: if a state is not float attention, or ONNX Runtime rejects a graph.
+        Raises BundleError if a state is not float attention, or ONNX Runtime rejects a graph.
         """
         _check_states(bundle)
         captured = captured and device.kind == "cuda"

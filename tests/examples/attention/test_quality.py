@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dragoman import command_line
-from dragoman.model.search import generate_greedy
-from examples.attention.quality import ROUNDS, measure_speeds, translate
+from dragoman.model.search import generate_greedy, translate_all
+from examples.attention.quality import ROUNDS, measure_speeds
 from tests.support.toy import random_model, random_sources
 
 
@@ -23,7 +23,7 @@ def test_translations_have_the_order_of_the_sources_and_all_tokens_count(batch_s
     model = random_model(1)
     sources = random_sources(model, 2, 7)
     expected = [generated.target_ids for generated in generate_greedy(model, sources)]
-    assert translate(model, sources, batch_size) == expected
+    assert [item.target_ids for item in translate_all(model, sources, batch_size)] == expected
     tokens = sum(len(target) + 1 for target in expected)
     speeds = measure_speeds({"run": (model, sources)}, batch_size, clock_of_passes(*[2.0] * ROUNDS))
     assert speeds == {"run": pytest.approx(tokens / 2)}
@@ -33,7 +33,7 @@ def test_the_fastest_round_of_each_task_counts() -> None:
     """The tasks take turns, so that other load slows all of them."""
     model = random_model(1)
     sources = random_sources(model, 2, 4)
-    tokens = sum(len(target) + 1 for target in translate(model, sources, 64))
+    tokens = sum(len(item.target_ids) + 1 for item in translate_all(model, sources, 64))
     passes = [9.0, 9.0, 1.0, 5.0, 8.0, 4.0]  # first, second; first, second; first, second
     speeds = measure_speeds(dict.fromkeys(("first", "second"), (model, sources)), 64, clock_of_passes(*passes))
     assert speeds == {"first": pytest.approx(tokens / 1), "second": pytest.approx(tokens / 4)}
@@ -52,6 +52,8 @@ def test_a_run_and_a_bundle_are_reported(
     assert {name for name in names if f"]({name})" in report and (tmp_path / name).is_file()} == names
     (model,) = json.loads((tmp_path / "measurements.json").read_bytes())["models"]
     assert model["name"] == folder.name
+    assert model["bleu"] > 50
+    assert model["single"] > 0
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,11 @@ from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus
 from dragoman.model.run import RunFolder
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.runtime.sessions import load_sessions
+from tests.support.cases import cases
 from tests.support.live import LiveService, run_service
 from tests.support.toy import RANDOM_TEXTS, toy_test_sentences, translate_toy, write_pairs
+
+CASES = cases(__file__)
 
 pytestmark = pytest.mark.usefixtures("restored_logs")
 
@@ -90,21 +93,7 @@ def test_the_kind_of_a_system_is_detected(toy_run: RunFolder, toy_bundle: Path) 
     assert [open_system(str(name), GREEDY).kind for name in names] == ["run", "bundle", "server", "server", "file"]
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://localhost",
-        "ftp://localhost:1",
-        "grpc://localhost",
-        "grpc://:8001",
-        "http://localhost:many",
-        "http://localhost:99999",
-        "http://localhost:8000/v1/translate",
-        "http://",
-        "http://[::1:8000",
-        "grpc://name@localhost:8001",
-    ],
-)
+@pytest.mark.parametrize("url", CASES["an address needs a known scheme a host and a port"])
 def test_an_address_needs_a_known_scheme_a_host_and_a_port(url: str) -> None:
     expected = "grpc://HOST:PORT, http://HOST:PORT or https://HOST:PORT"
     assert refusal(url) == f"{url}: expected {expected}"

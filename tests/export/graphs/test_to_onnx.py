@@ -101,12 +101,6 @@ def test_a_step_may_read_an_old_state_after_it_wrote_the_new_one(sessions: Sessi
     assert_translates(Runtime(sessions, slots=COUNT), forced)
 
 
-def test_a_slot_keeps_nothing_of_the_previous_sequence(sessions: Sessions, forced: list[Forced]) -> None:
-    runtime = Runtime(sessions, slots=SLOTS)
-    for first in (0, SLOTS, COUNT - SLOTS, 0):
-        assert_translates(runtime, forced[first : first + SLOTS])
-
-
 @given(plan=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=3, max_size=25), seed=st.integers(0, 99))
 def test_sequences_may_join_and_leave_at_any_step(
     sessions: Sessions, forced: list[Forced], plan: list[tuple[int, int]], seed: int

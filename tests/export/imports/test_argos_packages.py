@@ -17,9 +17,12 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.protos.translation_pb2 import TranslateRequest
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.runtime.sessions import load_sessions
+from tests.support.cases import cases
 from tests.support.ctranslate2_models import WANTED, refusal, translate, write_model, write_package
 from tests.support.live import run_service
 from tests.support.toy import toy_test_sentences
+
+CASES = cases(__file__)
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -44,15 +47,7 @@ def test_an_argos_package_is_exported_and_served(packed: bool, toy_run: RunFolde
     assert [item.text for item in answer.translations] == ["".join(p).replace("▁", " ").strip() for p in expected]
 
 
-@pytest.mark.parametrize(
-    ("metadata", "expected"),
-    [
-        ({"type": "sbd"}, "metadata.json: type: sbd: expected translate"),
-        ({"target_prefix": "__fr__"}, "shared_vocabulary.json: expected the special piece __fr__"),
-        ({"target_prefix": 3}, "metadata.json: target_prefix: 3: expected a token"),
-        ({"from_code": None}, "metadata.json: from_code, to_code: None, de: expected"),
-    ],
-)
+@pytest.mark.parametrize(("metadata", "expected"), CASES["another kind of package is refused"])
 def test_another_kind_of_package_is_refused(
     small_model: Path, tokenizer: Tokenizer, tmp_path: Path, metadata: dict[str, object], expected: str
 ) -> None:

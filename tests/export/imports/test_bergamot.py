@@ -1,13 +1,11 @@
 """Firefox's translator, compiled to WebAssembly, translates a model as Dragoman does: `make clients` installs it."""
 
-import json
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from benchmarks.real_models import bergamot
 from dragoman.export.graph_decoder import GraphDecoder
 from dragoman.export.imports.common import ImportOptions
 from dragoman.export.imports.marian_files import import_marian_files
@@ -15,35 +13,16 @@ from dragoman.serve.runtime.placement import open_sessions
 from tests.support.comparisons import write_imported
 from tests.support.marian import make_texts, translate_words
 from tests.support.marian_student import BIN_FILE, VOCABULARY_FILE, Student, encode, train, write_student
-from tests.support.paths import ROOT
 
-TRANSLATOR = ROOT / ".clients" / "node_modules" / "@browsermt" / "bergamot-translator" / "worker"
-NODE = shutil.which("node")
 WANTED = ImportOptions("en", "de", max_source_tokens=100, max_target_tokens=100)
 TRAINING_STEPS = 1000
-SCRIPT = Path(__file__).with_name("bergamot.js")
 
 
 def translate_by_firefox(folder: Path, precision: str, texts: Sequence[str]) -> list[str]:
     """Returns greedy translations of Firefox's translator."""
-    if NODE is None or not TRANSLATOR.is_dir():
+    if not bergamot.is_installed():
         pytest.skip("needs Node and the clients: make clients")
-    program = folder / "program"
-    shutil.copytree(TRANSLATOR, program / "worker")
-    shutil.copy(SCRIPT, program / "script.js")
-    files = {"model": str(folder / BIN_FILE), "vocabulary": str(folder / VOCABULARY_FILE)}
-    done = subprocess.run(
-        [NODE, "script.js"],
-        cwd=program,
-        input=json.dumps({"texts": texts, "precision": precision, **files}),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return bergamot.translate_by_firefox(folder / BIN_FILE, [folder / VOCABULARY_FILE], texts, precision)
 
 
 def translate(folder: Path, texts: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from dragoman.export.imports.common import ImportOptions
 from dragoman.export.imports.hugging_face import import_checkpoint
 from dragoman.serve.bundle.manifest import Precision
 from tests.support.large_models import Form, write_random_m2m100, write_random_npz
+from tests.support.marian_student import write_random_student
 from tests.support.multilingual import shared_pieces, write_ctranslate2
 from tests.support.paths import ROOT
 from tests.support.shards import split_checkpoint
@@ -28,6 +29,7 @@ OTHER_BYTES, LARGEST_TENSORS = 300_000_000, 3
 NLLB_600M = Form(width=1024, inner=4096, layers=12, heads=16, vocabulary=256_206)
 NLLB_1300M = Form(width=1024, inner=8192, layers=24, heads=16, vocabulary=256_206)
 OPUS_MT_BIG = Form(width=1024, inner=4096, layers=6, heads=16, vocabulary=58_101)
+FIREFOX_BASE = Form(width=512, inner=2048, layers=6, heads=8, vocabulary=32_000)
 
 
 class Memory(NamedTuple):
@@ -44,6 +46,13 @@ def convert(precision: Precision, *folders: Path) -> Memory:
     found = json.loads(done.stdout.splitlines()[-1])
     print(found)
     return Memory(max(found["bundles"]), found["memory"])
+
+
+def check_memory(precision: Precision, folder: Path, form: Form) -> None:
+    """Expects that a conversion takes the memory of its bundle, and of some tensors."""
+    converted = convert(precision, folder)
+    largest_bytes = 4 * form.vocabulary * form.width
+    assert converted.memory < converted.bundle + LARGEST_TENSORS * largest_bytes + OTHER_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +80,11 @@ def folders(checkpoint: Path) -> list[Path]:
 
 def test_a_conversion_to_8_bits_takes_less_memory_than_the_weights(folders: list[Path]) -> None:
     assert convert("int8", *folders).memory < (folders[0] / "model.safetensors").stat().st_size
+
+
+def test_a_conversion_of_a_firefox_model_takes_the_memory_of_its_bundle_and_of_some_tensors(tmp_path: Path) -> None:
+    write_random_student(tmp_path / "m", FIREFOX_BASE, 2)
+    check_memory("int8", tmp_path / "m", FIREFOX_BASE)
 
 
 def test_a_conversion_takes_little_memory_besides_its_bundle(checkpoint: Path) -> None:
@@ -103,6 +117,4 @@ def test_a_model_of_true_size_takes_the_memory_of_its_bundle_and_of_some_tensors
     write, form = LARGE[kind]
     write(tmp_path / "m", form)
     print(sum(path.stat().st_size for path in (tmp_path / "m").iterdir()), "bytes of files")
-    largest_bytes = 4 * form.vocabulary * form.width
-    converted = convert(precision, tmp_path / "m")
-    assert converted.memory < converted.bundle + LARGEST_TENSORS * largest_bytes + OTHER_BYTES
+    check_memory(precision, tmp_path / "m", form)

@@ -23,10 +23,13 @@ from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.model.weights import TransformerWeights
 from tests.conftest import WORDS
+from tests.support.cases import cases
 from tests.support.comparisons import compare, write_imported
 from tests.support.ctranslate2_models import LIMIT, WANTED, make_model, model_file, refusal, translate, write_model
 from tests.support.marian import make_texts, marian_vocabulary, trained_marian, write_marian
 from tests.support.toy import OPTIONS, toy_test_sentences
+
+CASES = cases(__file__)
 
 SENTENCES = 80
 # Models with different computations, and kinds of weights.
@@ -264,21 +267,9 @@ def test_earlier_specifications_translate_alike(
     check_same_as_ctranslate2(folder, import_ctranslate2(folder, WANTED), texts)
 
 
-@pytest.mark.parametrize(
-    ("layer", "count", "expected"),
-    [
-        (-1, 1, []),
-        (-3, 0, []),
-        (0, 2, [(0, 0), (0, 1)]),
-        (1, 1, [(1, 0)]),
-        (1, 0, [(1, 0), (1, 1), (1, 2), (1, 3)]),
-        (-2, 2, [(0, 0), (0, 1)]),
-        (2, 1, "decoder/alignment_layer: 2: expected -2 to 1"),
-        (0, 5, "decoder/alignment_heads: 5: expected 0 to 4"),
-    ],
-)
+@pytest.mark.parametrize(("layer", "count", "expected"), CASES["heads that the file names give the alignments"])
 def test_heads_that_the_file_names_give_the_alignments(
-    layer: int, count: int, expected: list[tuple[int, int]] | str, tokenizer: Tokenizer, tmp_path: Path
+    layer: int, count: int, expected: list[list[int]] | str, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     spec = spec_of(make_model(tokenizer), tokenizer.source_pieces)
     spec.decoder.alignment_layer = np.int16(layer)
@@ -287,4 +278,4 @@ def test_heads_that_the_file_names_give_the_alignments(
     if isinstance(expected, str):
         assert refusal(path).endswith(expected)
     else:
-        assert [(head.layer, head.head) for head in import_ctranslate2(path, WANTED).alignment_heads] == expected
+        assert [[head.layer, head.head] for head in import_ctranslate2(path, WANTED).alignment_heads] == expected

@@ -12,7 +12,8 @@ from transformers import MarianTokenizer
 
 from dragoman import command_line
 from dragoman.export.imports.common import ImportedModelError, ImportOptions
-from dragoman.export.imports.marian import import_marian, marian_positions
+from dragoman.export.imports.hugging_face import import_checkpoint
+from dragoman.export.imports.marian import marian_positions
 from dragoman.export.source_model import Exportable
 from dragoman.model.search import generate_beam, generate_greedy
 from dragoman.protos.translation_pb2 import TranslateRequest
@@ -20,10 +21,13 @@ from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.tokenizer import load_tokenizer
 from dragoman.serve.runtime.sessions import load_sessions
 from tests.support import commands, marian
+from tests.support.cases import cases
 from tests.support.comparisons import compare, write_imported
 from tests.support.live import run_service
 from tests.support.marian import generate, make_texts, marian_vocabulary, random_marian, translate_words, write_marian
 from tests.support.mutations import damage
+
+CASES = cases(__file__)
 
 SENTENCES = 100
 LIMIT = 30
@@ -67,7 +71,7 @@ def change(path: Path, **fields: object) -> None:
 
 def refusal(folder: Path, options: ImportOptions = OPTIONS) -> str:
     with pytest.raises(ImportedModelError) as refused:
-        import_marian(folder, options)
+        import_checkpoint(folder, options)
     return str(refused.value).removeprefix(f"{folder}").removeprefix("/")
 
 
@@ -87,7 +91,7 @@ def check_same_as_transformers(model: Any, exportable: Exportable, count: int = 
 
 
 def test_a_trained_model_translates_like_transformers(trained: Any, checkpoint: Path) -> None:
-    exportable = import_marian(checkpoint, OPTIONS)
+    exportable = import_checkpoint(checkpoint, OPTIONS)
     check_same_as_transformers(trained, exportable)
     answers = generate_beam(exportable.network, sources_of(exportable), 4, 1.0)
     translations = [exportable.tokenizer.decode(answer.target_ids) for answer in answers]
@@ -99,7 +103,7 @@ def test_a_trained_model_translates_like_transformers(trained: Any, checkpoint: 
 @pytest.mark.parametrize("options", RANDOM)
 def test_a_random_model_translates_like_transformers(options: str, tmp_path: Path) -> None:
     model = random_marian(len(VOCABULARY), **RANDOM[options])
-    check_same_as_transformers(model, import_marian(write_marian(tmp_path / "m", model, VOCABULARY), OPTIONS))
+    check_same_as_transformers(model, import_checkpoint(write_marian(tmp_path / "m", model, VOCABULARY), OPTIONS))
 
 
 def test_a_model_of_the_usual_width_translates_like_transformers_and_so_does_its_bundle(tmp_path: Path) -> None:
@@ -109,14 +113,14 @@ def test_a_model_of_the_usual_width_translates_like_transformers_and_so_does_its
     vocabulary = marian_vocabulary(*(f"more{number}" for number in range(2000)))
     model = random_marian(len(vocabulary), **width, **depth)
     folder = write_marian(tmp_path / "m", model, vocabulary)
-    exportable = import_marian(folder, ImportOptions(max_source_tokens=64, max_target_tokens=12))
+    exportable = import_checkpoint(folder, ImportOptions(max_source_tokens=64, max_target_tokens=12))
     check_same_as_transformers(model, exportable, 20)
     bundle = write_imported(exportable, tmp_path / "bundle", make_texts(9, 4))
     assert [comparison.text for comparison in compare(bundle, exportable, TEXTS[:20]) if not comparison.identical] == []
 
 
 def test_the_bundle_translates_like_pytorch_and_transformers(trained: Any, checkpoint: Path, tmp_path: Path) -> None:
-    exportable = import_marian(checkpoint, OPTIONS)
+    exportable = import_checkpoint(checkpoint, OPTIONS)
     comparisons = compare(write_imported(exportable, tmp_path / "bundle", make_texts(9, 20)), exportable, TEXTS)
     assert len(comparisons) == SENTENCES
     assert [comparison.text for comparison in comparisons if not comparison.identical] == []
@@ -126,7 +130,7 @@ def test_the_bundle_translates_like_pytorch_and_transformers(trained: Any, check
 
 def test_an_import_computes_in_8_bits_too(checkpoint: Path, tmp_path: Path) -> None:
     """Forbidden tokens are never generated."""
-    exportable = import_marian(checkpoint, OPTIONS)
+    exportable = import_checkpoint(checkpoint, OPTIONS)
     bundle = write_imported(exportable, tmp_path / "bundle", make_texts(9, 40), precision="int8")
     comparisons = compare(bundle, exportable, TEXTS)
     assert sum(comparison.identical for comparison in comparisons) > SENTENCES / 2
@@ -137,7 +141,7 @@ def test_an_exported_checkpoint_is_served(checkpoint: Path, tmp_path: Path) -> N
     out = tmp_path / "b"
     command_line.run("export", ["--from-marian", str(checkpoint), "--out", str(out), "--max-target-tokens=30"])
     bundle = Bundle.open(out)
-    exportable = import_marian(checkpoint, OPTIONS)
+    exportable = import_checkpoint(checkpoint, OPTIONS)
     with run_service(out, [load_sessions(bundle, threads=1).runtime(slots=4)]) as live:
         for text, source in zip(TEXTS[:5], sources_of(exportable), strict=False):
             (translation,) = live.call(TranslateRequest(text=[text])).translations
@@ -147,7 +151,7 @@ def test_an_exported_checkpoint_is_served(checkpoint: Path, tmp_path: Path) -> N
 
 
 def test_the_tokenizer_encodes_and_decodes_like_transformers(checkpoint: Path) -> None:
-    tokenizer = import_marian(checkpoint, OPTIONS).tokenizer
+    tokenizer = import_checkpoint(checkpoint, OPTIONS).tokenizer
     theirs = MarianTokenizer.from_pretrained(checkpoint)
     texts = [*TEXTS, "Übel, 日本 baz!", "  bakoli   muneba ", "bakoli\tmuneba", "ﬁn"]
     assert [[*tokenizer.encode(text), 0] for text in texts] == theirs(texts)["input_ids"]
@@ -158,7 +162,7 @@ def test_the_tokenizer_encodes_and_decodes_like_transformers(checkpoint: Path) -
 
 def test_both_forms_of_parameters_are_read_alike(trained: Any, checkpoint: Path, tmp_path: Path) -> None:
     pickled = write_marian(tmp_path / "m", trained, VOCABULARY, safe=False)
-    states = [import_marian(folder, OPTIONS).network.state_dict() for folder in (checkpoint, pickled)]
+    states = [import_checkpoint(folder, OPTIONS).network.state_dict() for folder in (checkpoint, pickled)]
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
@@ -174,7 +178,7 @@ def test_separate_vocabularies_of_different_sizes_are_read(tmp_path: Path) -> No
     model = random_marian(len(VOCABULARY), **sizes, seed=6)
     folder = write_marian(tmp_path / "m", model, VOCABULARY, separate_vocabs=True)
     (folder / "target_vocab.json").write_text(json.dumps(target), encoding="utf-8")
-    exportable = import_marian(folder, OPTIONS)
+    exportable = import_checkpoint(folder, OPTIONS)
     check_same_as_transformers(model, exportable)
     bundle = write_imported(exportable, tmp_path / "bundle", make_texts(9, 20))
     ids = (len(target) - 1, 5, 6)
@@ -185,12 +189,12 @@ def test_separate_vocabularies_of_different_sizes_are_read(tmp_path: Path) -> No
 def test_every_language_token_becomes_a_direction(tmp_path: Path) -> None:
     vocabulary = marian_vocabulary(">>fra<<", ">>spa<<", ">>zho_Hans<<")
     folder = write_marian(tmp_path / "m", random_marian(len(vocabulary)), vocabulary, target_lang="mul")
-    exportable = import_marian(folder, OPTIONS)
+    exportable = import_checkpoint(folder, OPTIONS)
     prefixes = {direction.target: direction.source_prefix for direction in exportable.directions}
     assert prefixes == {"fra": (vocabulary[">>fra<<"],), "spa": (vocabulary[">>spa<<"],)}
     bundle = write_imported(exportable, tmp_path / "bundle", make_texts(9, 20))
     assert {sentence.target_language for sentence in bundle.golden} == {"fra", "spa"}
-    only = import_marian(folder, ImportOptions(target_language="spa", max_target_tokens=LIMIT))
+    only = import_checkpoint(folder, ImportOptions(target_language="spa", max_target_tokens=LIMIT))
     assert [direction.target for direction in only.directions] == ["spa"]
     assert refusal(folder, ImportOptions(target_language="fr")) == "target-language: fr: expected one of fra, spa"
 
@@ -198,7 +202,7 @@ def test_every_language_token_becomes_a_direction(tmp_path: Path) -> None:
 def test_special_tokens_in_a_text_have_no_effect(tmp_path: Path) -> None:
     vocabulary = marian_vocabulary(">>fra<<")
     folder = write_marian(tmp_path / "m", random_marian(len(vocabulary)), vocabulary)
-    tokenizer = import_marian(folder, OPTIONS).tokenizer
+    tokenizer = import_checkpoint(folder, OPTIONS).tokenizer
     special = {vocabulary[piece] for piece in (">>fra<<", "</s>", marian.PAD_PIECE)}
     assert special.isdisjoint(tokenizer.encode(">>fra<< bakoli </s> <pad>"))
 
@@ -207,39 +211,20 @@ def test_languages_are_options_if_the_files_lack_them(folder: Path) -> None:
     change(folder / "tokenizer_config.json", source_lang=None, target_lang="zh_cn")
     assert refusal(folder).startswith("source-language: None: expected an ISO 639 code")
     assert refusal(folder, ImportOptions("en")).startswith("target-language: zh_cn: ")
-    (direction,) = import_marian(folder, ImportOptions("en", "zh")).directions
+    (direction,) = import_checkpoint(folder, ImportOptions("en", "zh")).directions
     assert str(direction) == "en-zh"
 
 
 def test_limits_are_those_of_the_positions(checkpoint: Path) -> None:
-    limits = import_marian(checkpoint, ImportOptions()).model.limits
+    limits = import_checkpoint(checkpoint, ImportOptions()).model.limits
     assert (limits.max_source_tokens, limits.max_target_tokens) == (63, 63)
-    limits = import_marian(checkpoint, ImportOptions(max_source_tokens=64)).model.limits
+    limits = import_checkpoint(checkpoint, ImportOptions(max_source_tokens=64)).model.limits
     assert limits.max_source_tokens == 64
     message = refusal(checkpoint, ImportOptions(max_target_tokens=64))
     assert message.startswith("max-target-tokens: 64: expected at most 63")
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "expected"),
-    [
-        ("model_type", "bart", "bart: expected marian"),
-        ("is_encoder_decoder", False, "False: expected True"),
-        ("normalize_before", True, "True: expected False"),
-        ("normalize_embedding", True, "True: expected False"),
-        ("add_final_layer_norm", True, "True: expected False"),
-        ("static_position_embeddings", False, "False: expected True"),
-        ("activation_function", "gelu_new", "gelu_new: expected relu, gelu, silu, swish"),
-        ("decoder_attention_heads", 8, "8: expected 4 as in the encoder"),
-        ("decoder_ffn_dim", 64, "64: expected 96 as in the encoder"),
-        ("decoder_vocab_size", 40, "40: expected"),
-        ("eos_token_id", 1000, "1000: expected an id below"),
-        ("d_model", "wide", "Input should be a valid integer"),
-        ("vocab_size", None, "Field required"),
-        ("forced_bos_token_id", 5, "5: expected None"),
-        ("bad_words_ids", [[5, 6]], "[5, 6]: expected "),
-    ],
-)
+@pytest.mark.parametrize(("field", "value", "expected"), CASES["unsupported fields are refused by name"])
 def test_unsupported_fields_are_refused_by_name(folder: Path, field: str, value: object, expected: str) -> None:
     (folder / "generation_config.json").unlink()
     change(folder / "config.json", **{field: value})
@@ -303,6 +288,7 @@ def test_damaged_files_are_named(folder: Path, name: str, content: bytes | slice
             "model.encoder.layer_norm.weight: ",
         ),
         (lambda state: state.update({"model.decoder.layers.0.fc1.bias": torch.zeros(5)}), "expected (96,)"),
+        (lambda state: state.update({"model.encoder.layers.0.fc1.weight": "text"}), "fc1.weight: expected a dense"),
     ],
 )
 def test_parameters_that_do_not_fit_are_named(
@@ -333,16 +319,7 @@ def test_given_sentences_become_golden(checkpoint: Path, tmp_path: Path) -> None
     assert bundle.manifest.bos_id == bundle.manifest.pad_id == VOCABULARY[marian.PAD_PIECE]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ([], "expected one of run, --from-marian"),
-        (["run", "--from-marian", "m"], "expected one of run, --from-marian"),
-        (["--from-marian", "m", "--sentences", "corpus.txt"], "sentences: corpus.txt: 1,001 lines, expected "),
-        (["run", "--sentences=texts.txt"], "sentences: expected no such option with a run or a bundle"),
-        (["run", "--max-target-tokens=40"], "max-target-tokens: expected no such option with a run or a bundle"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "expected"), CASES["options that do not fit the source are refused by name"])
 def test_options_that_do_not_fit_the_source_are_refused_by_name(
     arguments: list[str], expected: str, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,17 @@ from dragoman.hub.store import Store
 from dragoman.serve.search.options import SearchOptions
 from tests.support.comparisons import targets, write_imported
 from tests.support.marian import EOS_ID, make_texts
-from tests.support.marian_student import BIN_FILE, FLOAT, QUANTIZED, Entry, Student, encode, join_entries, write_student
+from tests.support.marian_student import (
+    BIN_FILE,
+    FLOAT,
+    QUANTIZED,
+    Entry,
+    Student,
+    encode,
+    join_entries,
+    write_shortlist,
+    write_student,
+)
 from tests.support.search_reference import search
 
 LIMIT = 20
@@ -66,7 +77,7 @@ def test_every_token_is_that_of_the_equations(student: Student, texts: tuple[str
 def folder(student: Student, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as Firefox Translations has it."""
     folder = write_student(tmp_path_factory.mktemp("students") / "firefox-en-de", student, "bin")
-    (folder / "lex.50.50.ende.s2t.bin").write_bytes(b"shortlist")
+    write_shortlist(folder / "lex.50.50.ende.s2t.bin")
     return folder
 
 
@@ -112,7 +123,7 @@ def test_a_damaged_tensor_is_refused_by_its_name(entry: Entry, expected: str) ->
 @pytest.mark.parametrize(
     ("option", "value"), [("dec-cell", "gru"), ("layer-normalization", True), ("transformer-preprocess", "n")]
 )
-def test_another_unit_is_refused_by_the_option(option: str, value: object, student: Student, tmp_path: Path) -> None:
+def test_another_unit_is_refused_by_the_option(option: str, value: Any, student: Student, tmp_path: Path) -> None:
     folder = write_student(tmp_path / "m", student, "npz", **{option: value})
     with pytest.raises(ImportedModelError, match=option):
         import_marian_files(folder, WANTED)
@@ -137,7 +148,7 @@ def test_a_folder_of_firefox_is_installed_by_its_path(folder: Path, tmp_path: Pa
 
 
 def test_8_bits_change_few_translations_and_no_batch_any(student: Student, tmp_path: Path) -> None:
-    """States are kept in 16 bits, so that errors do not add up."""
+    """States are kept in floats, so that errors do not add up."""
     exportable = import_marian_files(write_student(tmp_path / "m", student, "npz"), WANTED)
     kinds = ("fp32", "int8")
     floats, integers = (write_imported(exportable, tmp_path / kind, GOLDEN, precision=kind) for kind in kinds)

@@ -23,8 +23,11 @@ from dragoman.hub.install import install
 from dragoman.hub.store import Store
 from dragoman.model.search import generate_beam, generate_greedy
 from dragoman.model.tokenizer.tokenizer import Tokenizer
+from tests.support.cases import cases
 from tests.support.ctranslate2_models import translate
 from tests.support.toy import random_model
+
+CASES = cases(__file__)
 
 WANTED = ImportOptions("en", "de", max_source_tokens=60, max_target_tokens=20)
 SENTENCES = 200
@@ -127,19 +130,7 @@ def test_ctranslate2_translates_alike(kind: str, write: Write, tmp_path: Path, m
         assert ours == translate(theirs, given, beam_size, 20, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("type", "s2s"),
-        ("transformer-decoder-autoreg", "average-attention"),
-        ("transformer-ffn-activation", "tanh"),
-        ("transformer-preprocess", "n"),
-        ("transformer-postprocess", "dn"),
-        ("transformer-postprocess-emb", "dn"),
-        ("transformer-postprocess-top", "n"),
-        ("transformer-train-position-embeddings", True),
-    ],
-)
+@pytest.mark.parametrize(("option", "value"), CASES["another computation is refused by name"])
 def test_another_computation_is_refused_by_name(option: str, value: object, write: Write) -> None:
     folder = write("base")
     with np.load(folder / "model.npz") as archive:

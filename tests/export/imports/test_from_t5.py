@@ -15,11 +15,14 @@ from dragoman.export.imports.common import ImportedModelError, ImportOptions
 from dragoman.export.imports.ctranslate2 import import_ctranslate2
 from dragoman.export.imports.hugging_face import import_checkpoint
 from dragoman.export.source_model import Exportable, find_direction
+from tests.support.cases import cases
 from tests.support.comparisons import targets, write_imported
 from tests.support.ctranslate2_models import translate
 from tests.support.marian import make_texts, translate_words
 from tests.support.multilingual import generate
 from tests.support.t5 import INSTRUCTION, write_ctranslate2, write_t5
+
+CASES = cases(__file__)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
 LIMIT = 20
@@ -140,19 +143,7 @@ def test_tasks_of_t5_are_directions_with_an_instruction(tmp_path: Path) -> None:
     assert exportable.directions[0].source_prefix == tuple(exportable.tokenizer.encode(INSTRUCTION))
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"model_type": "umt5"}, 'model_type: "umt5": expected one of'),
-        ({"feed_forward_proj": "gated-tanh"}, "feed_forward_proj: gated-tanh: expected one of relu"),
-        ({"d_kv": 20}, "width_of_head: expected a multiple of 8, got 20"),
-        ({"relative_attention_num_buckets": 9}, "shape is (8, 4), expected (9, 4)"),
-        ({"relative_attention_max_distance": 4}, "relative_attention_max_distance: 4: expected more than half"),
-        ({"vocab_size": 20_000}, " pieces, expected 15000 to 20000 as in config.json"),
-        ({"decoder_start_token_id": 4000}, "decoder_start_token_id: 4000: expected below"),
-        ({"repetition_penalty": 1.2}, "repetition_penalty: 1.2: expected 1.0"),
-    ],
-)
+@pytest.mark.parametrize(("change", "expected"), CASES["other models are refused by the field"])
 def test_other_models_are_refused_by_the_field(change: dict[str, object], expected: str, tmp_path: Path) -> None:
     write_t5(tmp_path, "t5-1.1")
     path = tmp_path / "config.json"

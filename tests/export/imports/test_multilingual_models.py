@@ -26,10 +26,13 @@ from dragoman.serve.runtime.sessions import load_sessions
 from dragoman.serve.scheduler.sequence import SequenceSpec
 from dragoman.serve.search.options import SearchOptions
 from tests.support import multilingual
+from tests.support.cases import cases
 from tests.support.comparisons import ignore, write_imported
 from tests.support.ctranslate2_models import translate
 from tests.support.marian import make_texts
 from tests.support.multilingual import generate, write_ctranslate2, write_m2m100, write_mbart50, write_nllb
+
+CASES = cases(__file__)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
 LIMIT = 20
@@ -227,14 +230,7 @@ def test_a_model_that_forces_a_language_translates_into_that_alone(tmp_path: Pat
     assert {target for _, target in directions.pairs()} == {"en"}
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"model_type": "bart"}, 'model_type: "bart": expected one of marian, m2m_100, mbart, t5, mt5'),
-        ({"normalize_embedding": False}, "normalize_embedding: False: expected True"),
-        ({"tokenizer_class": "MBartTokenizer"}, "tokenizer_class: MBartTokenizer: expected MBart50Tokenizer"),
-    ],
-)
+@pytest.mark.parametrize(("change", "expected"), CASES["other models are refused by the field"])
 def test_other_models_are_refused_by_the_field(change: dict[str, object], expected: str, tmp_path: Path) -> None:
     write_mbart50(tmp_path)
     for name in ("config.json", "tokenizer_config.json"):

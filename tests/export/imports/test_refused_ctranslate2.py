@@ -12,8 +12,11 @@ from benchmarks.systems.ctranslate2_system import spec_of
 from dragoman.export.imports.common import ImportOptions
 from dragoman.export.imports.ctranslate2_files import Variable, read_model_file
 from dragoman.model.tokenizer.tokenizer import Tokenizer
+from tests.support.cases import cases
 from tests.support.ctranslate2_models import fill_with_zeros, make_model, model_file, refusal, write_model
 from tests.support.mutations import damage
+
+CASES = cases(__file__)
 
 
 def refuse_spec(tmp_path: Path, tokenizer: Tokenizer, spec: TransformerSpec) -> str:
@@ -74,24 +77,9 @@ def test_another_revision_is_refused(model_folder: Path, revision: int) -> None:
     assert refusal(model_folder).startswith(f"model.bin: revision of TransformerSpec is {revision}, expected 1 to 7")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("model.bin", None, "model.bin: No such file or directory"),
-        ("model.bin", b"PK\3\4", "model.bin: not a CTranslate2 model: binary version is "),
-        ("config.json", None, "config.json: No such file or directory"),
-        ("config.json", b"[]", "config.json: expected a JSON object"),
-        ("config.json", b'{"eos_token": 5}', "config.json: eos_token: Input should be a valid string"),
-        ("shared_vocabulary.json", None, ": expected shared_vocabulary, or source_vocabulary and target_vocabulary"),
-        ("shared_vocabulary.json", b"{}", "shared_vocabulary.json: expected a list of pieces"),
-        ("shared_vocabulary.json", b'["<unk>", "<s>", "</s>"]', "shared_vocabulary.json: 3 pieces, expected "),
-        ("source_1_vocabulary.json", b"[]", ": source_1_vocabulary: several source features, expected one"),
-        ("sentencepiece.model", None, ": expected bpe.model or a SentencePiece model"),
-        ("sentencepiece.model", b"none", ": source: not a SentencePiece model"),
-    ],
-)
-def test_damaged_files_are_named(model_folder: Path, name: str, content: bytes | None, expected: str) -> None:
-    damage(model_folder / name, content)
+@pytest.mark.parametrize(("name", "content", "expected"), CASES["damaged files are named"])
+def test_damaged_files_are_named(model_folder: Path, name: str, content: str | None, expected: str) -> None:
+    damage(model_folder / name, None if content is None else content.encode())
     assert refusal(model_folder).startswith(expected)
 
 

@@ -15,12 +15,15 @@ from torch import Tensor
 from transformers import MarianMTModel
 
 from dragoman.export.imports.common import ImportedModelError, ImportOptions
-from dragoman.export.imports.marian import import_marian
+from dragoman.export.imports.hugging_face import import_checkpoint
 from dragoman.export.imports.shards import MAX_SHARDS, read_index
 from dragoman.model.weights import TransformerWeights
+from tests.support.cases import cases
 from tests.support.marian import marian_vocabulary, random_marian, write_marian
 from tests.support.mutations import draw_json
 from tests.support.shards import INDEX, PICKLED_INDEX, read_places, split_checkpoint, write_index
+
+CASES = cases(__file__)
 
 OPTIONS = ImportOptions("en", "de")
 
@@ -40,7 +43,7 @@ def folder(whole: Path, tmp_path: Path) -> Path:
 
 
 def weights(folder: Path) -> TransformerWeights:
-    model = import_marian(folder, OPTIONS).model
+    model = import_checkpoint(folder, OPTIONS).model
     assert isinstance(model, TransformerWeights)
     return model
 
@@ -54,7 +57,7 @@ def check_equal(folder: Path, whole: Path) -> None:
 
 def refusal(folder: Path) -> str:
     with pytest.raises(ImportedModelError) as refused:
-        import_marian(folder, OPTIONS)
+        import_checkpoint(folder, OPTIONS)
     return str(refused.value).removeprefix(f"{folder}/")
 
 
@@ -118,21 +121,7 @@ def test_a_shard_unlike_its_index_is_named(damage: Callable[[Path], object], exp
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "../model.safetensors",
-        "/model.safetensors",
-        "other/model.safetensors",
-        "other\\model.safetensors",
-        ".model.safetensors",
-        "model.bin",
-        "model\n.safetensors",
-        "x" * 300 + ".safetensors",
-        "",
-        None,
-        3,
-        ["model.safetensors"],
-    ],
+    "name", [*CASES["an index with another file than one next to it is refused"], "x" * 300 + ".safetensors"]
 )
 def test_an_index_with_another_file_than_one_next_to_it_is_refused(name: object, folder: Path) -> None:
     write_index(folder / INDEX, [("a", name)])

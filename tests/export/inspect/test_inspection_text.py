@@ -6,6 +6,9 @@ import pytest
 
 from dragoman.export.inspect.figures import Inspection, fold_names, format_bytes, format_inspection, inspect
 from dragoman.serve.bundle.bundle import Bundle
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -13,32 +16,12 @@ def inspection(wide_bundle: Bundle) -> Inspection:
     return inspect(wide_bundle, slots=32)
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 B"),
-        (9_999, "9,999 B"),
-        (10_000, "10 kB"),
-        (999_499, "999 kB"),
-        (999_500, "1 MB"),
-        (14_818_304, "14.8 MB"),
-        (2_345_000_000, "2.35 GB"),
-    ],
-)
+@pytest.mark.parametrize(("size", "text"), CASES["a size has the unit that keeps it short"])
 def test_a_size_has_the_unit_that_keeps_it_short(size: int, text: str) -> None:
     assert format_bytes(size) == text
 
 
-@pytest.mark.parametrize(
-    ("names", "text"),
-    [
-        ([], ""),
-        (["keys"], "keys"),
-        (["key_0", "value_0", "key_1", "value_1", "key_2", "value_2"], "key_0…2, value_0…2"),
-        (["hidden_0", "attentional"], "hidden_0, attentional"),
-        (["layer_9", "layer_10"], "layer_9…10"),
-    ],
-)
+@pytest.mark.parametrize(("names", "text"), CASES["names that differ in a number are one"])
 def test_names_that_differ_in_a_number_are_one(names: list[str], text: str) -> None:
     assert fold_names(names) == text
 

@@ -140,11 +140,6 @@ def test_wrong_eos_fails_token_checks(toy_bundle: Path, arguments: list[str], tm
     assert f"PyTorch: EOS, engine: token {EOS_ID}; the best logit leads by" in capsys.readouterr().out
 
 
-def test_wrong_weights_fail_the_tokens_check(toy_bundle: Path, arguments: list[str], tmp_path: Path) -> None:
-    wrong = spoil_bundle(toy_bundle, tmp_path / "wrong")
-    assert failures(str(wrong), *arguments, "--checks", "tokens") == [*CHECKS[1:3], "golden sentences"]
-
-
 def test_the_required_share_of_identical_translations_is_an_option(
     toy_bundle: Path, arguments: list[str], tmp_path: Path
 ) -> None:

@@ -99,12 +99,6 @@ def test_without_a_network_the_error_explains_how_to_provide_the_files(tmp_path:
         multi30k_text(tmp_path, "train", "en")
 
 
-def test_a_file_missing_on_the_server_is_reported(home: Path, tmp_path: Path) -> None:
-    (home / "train.en.gz").unlink()
-    with pytest.raises(Multi30kError, match=r"train\.en\.gz: .*HTTP Error 404"):
-        multi30k_text(tmp_path, "train", "en")
-
-
 @pytest.mark.usefixtures("offline")
 def test_a_changed_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "val.de.gz").write_bytes(gzip.compress(TEXT))

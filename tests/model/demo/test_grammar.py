@@ -10,40 +10,13 @@ import pytest
 
 from dragoman.model.demo.grammar import Grammar
 from dragoman.model.demo.text import Text
+from tests.support.cases import cases
 from tests.support.paths import ROOT
 
 SAMPLE_SIZE = 40_000
 DIGEST_PROGRAM = "from tests.model.demo.test_grammar import digest; print(digest(seed=7))"
 
-CONSTRUCTIONS = [
-    (r"\bbecause ", r"\bweil "),
-    (r"\balthough ", r"\bobwohl "),
-    (r"\bif ", r"\bwenn "),
-    (r" (knows?|knew|thinks?|thought|hopes?|hoped|says?|said) that ", r", dass .*\w\.$"),
-    (r"\w (who|that) .*\.$", r", (der|die|das|den|dem|denen|dass) "),
-    (r"^(Do|Does|Did) ", r"\?$"),
-    (r" (do|does|did) not ", r"\b(nicht|kein\w*)\b"),
-    (r" cannot ", r"\b(kann|können)\b"),
-    (r" must not ", r"\b(darf|dürfen)\b"),
-    (r" than ", r" als "),
-    (r" years old", r" Jahre alt"),
-    (r" euros?\b", r" Euro"),
-    (r"\bon [a-z]+ \d", r"\bam \d+\. "),
-    (r" o'clock", r"\bum \w+ Uhr"),
-    (r"\bin the (morning|evening)", r"\bam (Morgen|Abend)"),
-    (r" (opens?|opened|closes?|closed) ", r"\b(auf|zu|aufmach\w+|zumach\w+|(auf|zu)gemacht)\b"),
-    (r"\bwill\b", r"\b(werde|wird|werden)\b"),
-    (r"\bwants? to\b", r"\b(will|wollen|wollten?)\b"),
-    (r"^(Who|Which|How many) (do|does|did) |^(Which|How many) ", r"^(Wen|Wem|Welche\w*|Wie viele\w*) "),
-]
-ALIGNMENTS = [
-    # Do-support, and a separable prefix: both parts of the verb belong to both words of the other language.
-    (r"^Does the \w+ (open|close) the \w+\?$", r"^Macht", "0-0 0-5 1-1 2-2 3-0 3-5 4-3 5-4"),
-    # The German verb is second, and the month follows the day.
-    (r"^On [A-Z]\w+ \d+ the \w+ \w+s\.$", r"^Am \d+\. \w+ \w+ (der|die|das) \w+\.$", "0-0 1-2 2-1 3-4 4-5 5-3"),
-    # `kein` translates the article and `not`.
-    (r"^\w+ \w+ does not \w+ an? \w+\.$", r" kein\w* \w+\.$", "0-0 1-1 2-2 3-3 4-2 5-3 6-4"),
-]
+CASES = cases(__file__)
 
 
 def sample(size: int, seed: int = 7) -> list[Text]:
@@ -84,7 +57,7 @@ def test_the_sentences_depend_on_the_seed_only(hash_seed: str) -> None:
     assert result.stdout.strip() == digest(seed=7)
 
 
-@pytest.mark.parametrize(("english", "german"), CONSTRUCTIONS)
+@pytest.mark.parametrize(("english", "german"), CASES["constructions"])
 def test_a_construction_occurs_often_and_is_always_translated(english: str, german: str, pairs: list[Text]) -> None:
     """At least one sentence in 400 has it."""
     showing = [pair for pair in pairs if re.search(english, pair.english, re.IGNORECASE)]
@@ -108,7 +81,7 @@ def test_sentences_are_short(pairs: list[Text]) -> None:
     assert lengths[int(len(lengths) * 0.95)] <= 17
 
 
-@pytest.mark.parametrize(("english", "german", "alignment"), ALIGNMENTS)
+@pytest.mark.parametrize(("english", "german", "alignment"), CASES["alignments"])
 def test_words_are_aligned(english: str, german: str, alignment: str, texts: list[Text], pairs: list[Text]) -> None:
     matching = [
         text

@@ -60,6 +60,13 @@ def test_text_comes_back_as_it_was(trained: Tokenizer, words: list[str]) -> None
     assert trained.decode(trained.encode(text)) == text
 
 
+@given(texts=st.lists(st.text(), max_size=2 * module.MIN_LIST))
+def test_a_list_of_texts_has_the_tokens_of_each_and_comes_back_as_each(trained: Tokenizer, texts: list[str]) -> None:
+    encoded = trained.encode_all(texts)
+    assert encoded == [trained.encode(text) for text in texts]
+    assert trained.decode_all(encoded) == [trained.decode(ids) for ids in encoded]
+
+
 @given(digits=st.text("0123456789", min_size=1))
 def test_every_digit_is_a_token_of_its_own(trained: Tokenizer, digits: str) -> None:
     """So numbers can be copied."""

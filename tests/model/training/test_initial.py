@@ -20,7 +20,10 @@ from dragoman.model.training.initial import spell
 from dragoman.model.training.inputs import Inputs
 from dragoman.serve.bundle.bundle import Bundle
 from tests.support import toy
+from tests.support.cases import cases
 from tests.support.toy import TOY_CONFIG, TWO_WAYS, ToyBundles, fail_once, toy_sentences, translate_toy, write_pairs
+
+CASES = cases(__file__)
 
 DIRECTION = TOY_CONFIG.directions[0]
 Train = Callable[..., TrainedModel]
@@ -195,14 +198,7 @@ def test_an_earlier_run_keeps_its_tokenizer(toy_run: RunFolder, toy_data: str, t
     assert_same_parameters(again, earlier)
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["--model.d-ff=64"], "model.d-ff: expected 128 as in the initial model, got 64"),
-        (["--initial", "no-such"], "no-such: "),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "problem"), CASES["another shape and a missing model are refused"], ids=str)
 def test_another_shape_and_a_missing_model_are_refused(
     toy_run: RunFolder, toy_data: str, train: Train, options: list[str], problem: str
 ) -> None:

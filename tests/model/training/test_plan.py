@@ -13,8 +13,11 @@ from dragoman import command_line
 from dragoman.model.config import RunConfig
 from dragoman.model.run import RunFolder
 from dragoman.model.training.plan import RunPlan, folder_of, format_results
+from tests.support.cases import cases
 from tests.support.commands import refusal
 from tests.support.toy import toy_sentences, write_pairs
+
+CASES = cases(__file__)
 
 RECIPE = {
     "model": {"d_model": 16, "d_ff": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1},
@@ -117,18 +120,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_trained(tmp_path: Path) ->
     assert folder_of(tmp_path / "runs", "baseline", 1).done.exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"runs": {"a": {"training": {"max_step": 3}}}}, "max_step"),
-        ({"runs": {"a": {"recipe": "nothing.yaml"}}}, "nothing.yaml"),
-        ({"runs": {"../a": {}}}, "runs"),
-        ({"runs": {}}, "runs"),
-        ({"seeds": []}, "seeds"),
-        ({"seeds": [1, -1]}, "seeds"),
-        ({"color": "green"}, "color"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "problem"), CASES["a mistake in a run is found before training"])
 def test_a_mistake_in_a_run_is_found_before_training(tmp_path: Path, changes: dict[str, object], problem: str) -> None:
     assert problem in refusal("plan", str(write_plan(tmp_path, **changes)), "--out", str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()

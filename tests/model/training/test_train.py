@@ -19,7 +19,7 @@ from dragoman.model.run import RunFolder
 from dragoman.model.samples import SAMPLES
 from dragoman.model.search import generate_greedy
 from dragoman.model.tokenizer.tokenizer import EOS_ID
-from dragoman.model.training.logs import read_measures
+from dragoman.model.training.curves import read_measures
 from dragoman.model.training.module import TranslationModule
 from tests.support.paths import ROOT
 from tests.support.toy import fail_once, toy_sentences, toy_test_sentences, translate_toy, write_pairs
@@ -90,10 +90,6 @@ def test_a_model_translates_sentences_that_it_has_not_seen(toy_run: RunFolder) -
 def test_the_last_tenth_is_held_out(unbroken: RunFolder) -> None:
     lines = unbroken.samples.read_text(encoding="utf-8").splitlines()
     assert lines == [f"en\tde\t{sentence}" for sentence in toy_sentences()[270:300]]
-
-
-def test_training_again_gives_the_same_parameters(arguments: list[str], unbroken: RunFolder, tmp_path: Path) -> None:
-    assert_same_end(start(arguments, tmp_path / "run"), unbroken)
 
 
 def test_another_seed_gives_other_parameters(arguments: list[str], unbroken: RunFolder, tmp_path: Path) -> None:

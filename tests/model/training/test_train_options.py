@@ -9,8 +9,11 @@ from dragoman import command_line
 from dragoman.model.config import TransformerConfig
 from dragoman.model.run import RunFolder
 from dragoman.model.training.train import TrainCommand
+from tests.support.cases import cases
 from tests.support.toy import toy_sentences, write_pairs
 from tests.support.train_command import MAX_STEPS, refusal, start
+
+CASES = cases(__file__)
 
 
 def test_a_folder_with_something_else_is_refused(arguments: list[str], tmp_path: Path) -> None:
@@ -54,14 +57,7 @@ def test_a_built_in_recipe_is_found_by_name(arguments: list[str], monkeypatch: p
     assert (command.tokenizer.vocabulary_size, command.training.max_steps) == (4000, 500)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "key"),
-    [
-        ("training: {warmup: 5}", "--training.warmup"),
-        ("modle: {d_model: 16}", "--modle"),
-        ("model: {d_model: 17}", "--model"),
-    ],
-)
+@pytest.mark.parametrize(("recipe", "key"), CASES["a wrong key of a recipe is named"])
 def test_a_wrong_key_of_a_recipe_is_named(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: str, key: str
 ) -> None:
@@ -90,13 +86,7 @@ def test_an_invalid_recipe_is_reported(arguments: list[str], tmp_path: Path, con
         start([*arguments[:2], "--recipe", str(path)], tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    ("option", "problem"),
-    [
-        ("--hardware.devices=0", "hardware: .*devices"),
-        ("--tokenizer.vocabulary-size=10", "tokenizer.vocabulary-size: 10: .*Vocabulary size"),
-    ],
-)
+@pytest.mark.parametrize(("option", "problem"), CASES["what a library refuses is named"])
 def test_what_a_library_refuses_is_named(arguments: list[str], tmp_path: Path, option: str, problem: str) -> None:
     message = refusal(lambda: start([*arguments, "--hardware.accelerator=cpu"], tmp_path / "run", option))
     assert re.match(f"dragoman train: {problem}", message)
@@ -115,20 +105,7 @@ def test_a_missing_recipe_is_reported(arguments: list[str], tmp_path: Path) -> N
     assert message.endswith(", got no-such")
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["--data", "files:no.en,no.de"], "data: "),
-        (["--data", "multi30k:en-en"], "data: "),
-        (["--data", "nonsense"], "data: "),
-        (["--data", "files:one.en,one.de"], "data: "),
-        (["--data", "files:nine.en,nine.de"], "data: "),
-        (["--validation", "files:no.en,no.de"], "data: "),
-        (["--validation", "files:nine.de,nine.en"], "data: "),
-        (["--model.max-source-tokens", "2"], ""),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "problem"), CASES["data that cannot be used are refused"], ids=str)
 def test_data_that_cannot_be_used_are_refused(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], problem: str
 ) -> None:

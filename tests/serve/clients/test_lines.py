@@ -3,22 +3,25 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.serve.clients.translate import MAX_LINE_BYTES, Line, LineError, map_in_order, read_lines
-from dragoman.serve.translation.blank import is_blank
+from dragoman.serve.clients.lines import MAX_LINE_BYTES, LineError, Lines, read_lines, translate_lines
+from dragoman.serve.local.chunks import map_in_order
+from dragoman.serve.local.errors import TranslationError
+from dragoman.serve.translation.fields import is_blank
 
 
-async def collect_lines(descriptor: int) -> list[Line]:
-    return [line async for line in read_lines(descriptor)]
+async def collect_lines(descriptor: int) -> list[tuple[int, str]]:
+    return [line async for lines in read_lines(descriptor) for line in enumerate(lines.texts, start=lines.number)]
 
 
-def read_pipe(content: bytes) -> list[Line]:
+def read_pipe(content: bytes) -> list[tuple[int, str]]:
     read_end, write_end = os.pipe()
     os.write(write_end, content)
     os.close(write_end)
@@ -35,12 +38,12 @@ async def counted(count: int) -> AsyncIterator[int]:
 
 @given(st.lists(st.text(max_size=20).filter(lambda text: "\n" not in text), max_size=20))
 def test_lines_are_those_between_line_feeds(texts: list[str]) -> None:
-    expected = [Line(number, "" if is_blank(text) else text) for number, text in enumerate(texts, start=1)]
+    expected = [(number, "" if is_blank(text) else text) for number, text in enumerate(texts, start=1)]
     assert read_pipe("".join(f"{text}\n" for text in texts).encode()) == expected
 
 
 def test_the_last_line_may_lack_its_line_feed() -> None:
-    assert read_pipe(b"one\ntwo") == [Line(1, "one"), Line(2, "two")]
+    assert read_pipe(b"one\ntwo") == [(1, "one"), (2, "two")]
 
 
 def test_a_regular_file_is_read(tmp_path: Path) -> None:
@@ -50,20 +53,20 @@ def test_a_regular_file_is_read(tmp_path: Path) -> None:
     path.write_text("\n".join(texts))
     with path.open("rb") as file:
         lines = asyncio.run(collect_lines(file.fileno()))
-    assert [line.text for line in lines] == texts
+    assert [text for _, text in lines] == texts
 
 
 @pytest.mark.anyio
 async def test_a_line_arrives_before_the_next_is_written() -> None:
     read_end, write_end = os.pipe()
-    answers = []
+    answers = list[str]()
     os.write(write_end, b"1\n")
-    async with aclosing(read_lines(read_end)) as lines:
-        async for line in lines:
-            answers.append(line.text)
-            if line.number == 3:
+    async with aclosing(read_lines(read_end)) as read:
+        async for lines in read:
+            answers += lines.texts
+            if lines.number == 3:
                 break
-            os.write(write_end, b"%d\n" % (line.number + 1))
+            os.write(write_end, b"%d\n" % (lines.number + 1))
     os.close(read_end)
     os.close(write_end)
     assert answers == ["1", "2", "3"]
@@ -75,6 +78,29 @@ def test_an_invalid_line_is_named(tmp_path: Path, second: bytes) -> None:
     path.write_bytes(b"one\n" + second)
     with path.open("rb") as file, pytest.raises(LineError, match=r"^line 2: "):
         asyncio.run(collect_lines(file.fileno()))
+
+
+@given(st.lists(st.sampled_from(["one", "two", "", "refused"]), max_size=50), st.integers(1, 50))
+def test_the_first_refused_line_is_named_after_the_output_of_those_before(texts: list[str], in_flight: int) -> None:
+    async def translate(chunk: Sequence[str]) -> list[str]:
+        assert 0 < len(chunk) <= in_flight
+        if "refused" in chunk:
+            raise TranslationError("a reason")
+        return [text.upper() for text in chunk]
+
+    async def read() -> AsyncIterator[Lines]:
+        yield Lines(1, texts)
+
+    async def collect() -> None:
+        async for output in translate_lines(translate, read(), in_flight):
+            written.append(output)
+
+    written = list[str]()
+    before = list(takewhile(lambda text: text != "refused", texts))
+    refused = pytest.raises(LineError, match=f"^line {len(before) + 1}: a reason$")
+    with refused if len(before) < len(texts) else nullcontext():
+        asyncio.run(collect())
+    assert "".join(written) == "".join(f"{text.upper()}\n" for text in before)
 
 
 @given(order=st.integers(1, 12).flatmap(lambda count: st.permutations(range(count))), in_flight=st.integers(1, 5))

@@ -274,6 +274,15 @@ def test_only_an_invitation_of_the_server_is_followed_if_the_client_asks_for_tha
         window.pause_seconds(lost, None)
 
 
+def test_a_client_that_waits_for_invitations_replaces_one_lost_connection_without_it() -> None:
+    """A write to a closing connection loses the invitation."""
+    lost = errors.UnavailableError(grpc.StatusCode.UNAVAILABLE, "the connection was lost")
+    window = Window((), 1, INVITED_RETRIES)
+    assert window.pause_seconds(lost, None) == pytest.approx(0.1)
+    with pytest.raises(errors.UnavailableError):
+        window.pause_seconds(lost, None)
+
+
 def pauses(tries: int, retry_after_seconds: float | None = None, deadline_seconds: float | None = None) -> list[float]:
     """Returns the pauses after streams in a row without any answer."""
     error = errors.UnavailableError(grpc.StatusCode.UNAVAILABLE, "gone")

@@ -11,9 +11,9 @@ from typing import Any, Unpack
 import pytest
 
 from dragoman.serve.clients.channel import ClientSettings
-from dragoman.serve.clients.errors import NotTranslatedError
-from dragoman.serve.clients.messages import Wanted
 from dragoman.serve.clients.rest import TIMEOUT_HEADER, RestClient
+from dragoman.serve.local.errors import TranslationError
+from dragoman.serve.local.options import RequestFields
 from dragoman.serve.translation.fields import SearchFields
 from dragoman.serve.translation.response import TranslationResponse
 from tests.support.live import LiveService
@@ -54,7 +54,7 @@ def answer_with(answer: Callable[[str, int], Reply]) -> Iterator[tuple[int, list
         thread.join()
 
 
-def ask(port: int, text: str = "one", **wanted: Unpack[Wanted]) -> TranslationResponse:
+def ask(port: int, text: str = "one", **wanted: Unpack[RequestFields]) -> TranslationResponse:
     async def translate() -> TranslationResponse:
         settings = ClientSettings(timeout_seconds=TIMEOUT_SECONDS, api_key="secret")
         async with RestClient.open("127.0.0.1", port, settings) as client:
@@ -63,8 +63,8 @@ def ask(port: int, text: str = "one", **wanted: Unpack[Wanted]) -> TranslationRe
     return asyncio.run(translate())
 
 
-def refusal(port: int, **wanted: Unpack[Wanted]) -> str:
-    with pytest.raises(NotTranslatedError) as raised:
+def refusal(port: int, **wanted: Unpack[RequestFields]) -> str:
+    with pytest.raises(TranslationError) as raised:
         ask(port, **wanted)
     return str(raised.value)
 
@@ -95,7 +95,7 @@ def test_the_response_is_that_of_the_service(live: LiveService) -> None:
         ({"options": SearchFields(suppressed_tokens=("no piece",))}, "options.suppressed_tokens[0]"),
     ],
 )
-def test_languages_and_options_are_sent(live: LiveService, wanted: Wanted, field: str) -> None:
+def test_languages_and_options_are_sent(live: LiveService, wanted: RequestFields, field: str) -> None:
     assert refusal(live.service.http_port, **wanted).startswith(f"invalid: {field}: ")
 
 

@@ -18,10 +18,13 @@ import pytest
 from dragoman import command_line
 from dragoman.protos import translation_pb2 as messages
 from dragoman.protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
+from tests.support.cases import cases
 from tests.support.certificates import Authority
 from tests.support.forked import ForkedPopen
 from tests.support.live import run_service
 from tests.support.scripted_server import reply, run_scripted_server
+
+CASES = cases(__file__)
 
 TIMEOUT_SECONDS = 60
 
@@ -39,8 +42,12 @@ class CapitalsServicer(TranslationServiceServicer):
     def Translate(  # noqa: N802
         self, request: messages.TranslateRequest, context: grpc.ServicerContext
     ) -> messages.TranslateResponse:
-        (text,) = request.text
         self.requests.append(request)
+        return messages.TranslateResponse(translations=[self._answer(text, request, context) for text in request.text])
+
+    def _answer(
+        self, text: str, request: messages.TranslateRequest, context: grpc.ServicerContext
+    ) -> messages.Translation:
         if text == "invalid":
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "text[0]: not this one")
         if text == "busy" and len(self.requests) == 1:
@@ -56,7 +63,7 @@ class CapitalsServicer(TranslationServiceServicer):
             spans = [messages.Span(start=place, end=place + 1) for place in range(len(text))]
             links = [messages.Link(source=place, target=place) for place in range(0, len(text), 2)]
             translation.alignments.append(messages.Alignment(source=spans, target=spans, links=links))
-        return messages.TranslateResponse(translations=[translation])
+        return translation
 
     def TranslateStream(  # noqa: N802
         self, request: messages.TranslateRequest, context: grpc.ServicerContext
@@ -104,7 +111,11 @@ def translate(content: bytes, *options: str) -> tuple[int, bytes, str]:
     ("options", "content", "expected"),
     [
         ((), "\n".join(f"line {i}" for i in range(200)), "".join(f"LINE {i}\n" for i in range(200))),
-        ((), "first\nlater\n", "FIRST\nLATER\n"),  # the server answers the first line only after the second
+        (
+            ("--in-flight", "2"),
+            "first\nlater\n",
+            "FIRST\nLATER\n",
+        ),  # the server answers the first line only after the second
         ((), "busy\n", "BUSY\n"),  # the server rejects the first attempt
         ((), "\none\n \t\n\ntwo\n", "\nONE\n\n\nTWO\n"),
         (("--scores",), "one\n\n", "-3.0000\tONE\n\n"),
@@ -240,18 +251,7 @@ def test_the_port_of_rest_is_named_with_what_to_do() -> None:
     assert "it may be the server's REST port; expected its gRPC port (default: 8001)" in errors
 
 
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("http://127.0.0.1:1", "HOST:PORT without http://"),
-        ("localhost:x", "a number as port"),
-        ("localhost", "--server: 'localhost', expected HOST:PORT"),
-        ("localhost:0", "--server: 'localhost:0', expected HOST:PORT"),
-        ("localhost:65537", "--server: 'localhost:65537', expected HOST:PORT"),
-        ("", "--server: '', expected HOST:PORT"),
-        (":1", "--server: ':1', expected HOST:PORT"),
-    ],
-)
+@pytest.mark.parametrize(("address", "expected"), CASES["an address of another form is named with what is expected"])
 def test_an_address_of_another_form_is_named_with_what_is_expected(address: str, expected: str) -> None:
     status, _, errors = translate(b"one\n", "--server", address)
     assert (status, expected in errors) == (1, True)

@@ -1,6 +1,7 @@
 """Where `dragoman translate` writes files, and that it writes whole ones."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ from dragoman.serve.clients.translate_files import DocumentFileError, output_pat
 from dragoman.serve.documents.document import DocumentRequest, Segment
 
 
-async def capitals(segment: Segment) -> str:
-    return segment.text.upper()
+async def capitals(segments: Sequence[Segment]) -> list[str]:
+    return [segment.text.upper() for segment in segments]
 
 
 def test_a_file_is_translated_next_to_its_source_or_into_a_folder(

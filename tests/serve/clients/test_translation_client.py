@@ -21,9 +21,12 @@ from dragoman.serve.clients.channel import ClientSettings
 from dragoman.serve.clients.client import TranslationClient
 from dragoman.serve.translation.fields import SearchFields
 from dragoman.serve.translation.response import TranslationDelta
+from tests.support.cases import cases
 from tests.support.certificates import Authority
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+
+CASES = cases(__file__)
 
 PATIENT = ClientSettings(timeout_seconds=WAIT_SECONDS)
 IMPATIENT = replace(PATIENT, retries=False)
@@ -67,14 +70,7 @@ def comparable(content: Any) -> Any:
     return [comparable(item) for item in content] if isinstance(content, list | tuple) else content
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"beam_size": 3, "hypotheses": 3, "token_scores": True, "alignments": "tokens", "length_penalty": 0.5},
-        {"temperature": 0.7, "seed": 3, "hypotheses": 2},
-    ],
-)
+@pytest.mark.parametrize("options", CASES["a response has every value"])
 def test_a_response_has_every_value(letters_live: LiveService, ask: Ask, options: dict[str, Any]) -> None:
     """Equal to the REST response, bit for bit."""
     texts = ["ab ba", "abba"]

@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
-from dragoman.serve.clients.errors import NotTranslatedError
 from dragoman.serve.commands.demo import curl_command, translate
+from dragoman.serve.local.errors import TranslationError
 from tests.support.live import LiveService
 
 
@@ -23,7 +23,7 @@ def test_every_sentence_is_translated_over_both_interfaces(live: LiveService) ->
 
 
 def test_a_rejected_sentence_ends_the_demo(live: LiveService) -> None:
-    with pytest.raises(NotTranslatedError, match=r"text\[0\]"):
+    with pytest.raises(TranslationError, match=r"text\[0\]"):
         asyncio.run(translate(live.service.http_port, live.service.grpc_port, ["alpha.", " "]))
 
 

@@ -8,6 +8,9 @@ from dragoman import command_line
 from dragoman.serve.glossaries.store import SHARED, GlossaryStore
 from dragoman.serve.host.state import State
 from dragoman.serve.protect.terms.entry import Entry
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 
 @pytest.fixture(autouse=True)
@@ -43,14 +46,7 @@ def test_glossaries_are_managed_without_a_server(
     assert capsys.readouterr().out == "no glossary\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "problem"),
-    [
-        ("a.xls", "house\tHaus", "expected a name that ends in .tsv, .csv, .tbx"),
-        ("a.tsv", "house", "entry 0: a term without a translation"),
-        ("a.tsv", None, "No such file"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "problem"), CASES["an unusable file ends with one line"])
 def test_an_unusable_file_ends_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str | None, problem: str
 ) -> None:

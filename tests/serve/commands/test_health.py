@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from dragoman.serve.commands.health import has_live_server, is_live, listening_addresses
+from tests.support.cases import cases
 from tests.support.certificates import Authority
 from tests.support.live import run_service
+
+CASES = cases(__file__)
 
 OWN = Path(f"/proc/{os.getpid()}")
 
@@ -41,15 +44,7 @@ def test_a_server_is_asked_at_its_own_address(bundle_path: Path, tmp_path: Path)
         assert has_live_server(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("host", "requested"),
-    [
-        ("0.0.0.0", "127.0.0.1"),  # noqa: S104 - on a free port, for a moment
-        ("::", "127.0.0.1"),
-        ("::1", "::1"),
-        ("127.1.2.3", "127.1.2.3"),
-    ],
-)
+@pytest.mark.parametrize(("host", "requested"), CASES["an address is that of the socket or the loopback for all"])
 def test_an_address_is_that_of_the_socket_or_the_loopback_for_all(host: str, requested: str) -> None:
     try:
         listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

@@ -8,6 +8,9 @@ from dragoman import command_line
 from dragoman.serve.host.state import State
 from dragoman.serve.keys.key import digest_of
 from dragoman.serve.keys.store import KeyStore
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -38,14 +41,7 @@ def test_keys_are_managed_without_a_server(
     state.close()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (["show", "none"], "name: 'none'"),
-        (["create", "two words"], "name: 'two words'"),
-        (["change", "web"], "name: 'web'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "problem"), CASES["a wrong command ends with one line"])
 def test_a_wrong_command_ends_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], problem: str
 ) -> None:

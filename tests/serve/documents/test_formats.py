@@ -7,34 +7,16 @@ import pytest
 import yaml
 
 from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment
-from dragoman.serve.documents.formats import FORMATS, parse_document
+from dragoman.serve.documents.formats import parse_document
 from dragoman.serve.documents.subtitles import divide
+from tests.support.cases import cases
+
+CASES = cases(__file__)
+DOCUMENTS: dict[str, str] = CASES["documents"]
+PO: str = CASES["catalog"]
 
 LANGUAGES = DocumentRequest("en", "de")
 UNIT = "<xliff version='2.0'><file><unit><segment {}><source>{}</source></segment></unit></file></xliff>"
-DOCUMENTS = {
-    "a.txt": "\ufeffHello there.\r\n  World \n\n123\n",
-    "a.md": (
-        "---\ntitle: x\n---\n# Title *x* #\n\nSome **bold** and `code` with a [link](http://x.y/(a)) in\ntwo lines.\n\n"
-        "> quote\n> more  \n> end\n\n| a b | c \\| d |\n|---|---|\n| x | y |\n\n```\nkept\n```\n\n"
-        "<p>Hello <b>you</b></p>\n\n- [ ] task, see [this][ref] or [ref]\n\n[ref]: http://x\n"
-    ),
-    "a.html": (
-        "<html><head><title>T &amp; x</title></head><body><p>Two\n lines</p><p>A <b>bold</b> move</p>"
-        "<script>kept</script><p translate=no>kept</p></body>"
-    ),
-    "a.srt": (
-        "1\r\n00:00:01,000 --> 00:00:02,000\r\n<i>Hello my\r\nfriend,</i>\r\n\r\n2\r\n00:00:02,100 --> 00:00:03,000\r\n"
-        "<i>how are you?</i>\r\n\r\n3\r\n00:00:05,000 --> 00:00:06,000\r\n- One.\r\n- Two.\r\n"
-    ),
-    "a.vtt": "WEBVTT\n\nNOTE x\n\n00:01.000 --> 00:02.000 align:left\n<v Bob>Hi &amp; <i>bye</i> now\n",
-    "a.json": '{"a": "Hello \\u00fc", "b": ["x y", 1, {"c": "\\"q\\" "}], "d": null}',
-    "a.arb": '{"@@locale": "en", "a": "Hello", "@a": {"description": "kept"}}',
-    "a.yaml": (
-        '# c\nen:\n  a: plain text # c\n  b: "dq"\n  d: |\n    block\n\n    more\n  e: >-\n    folded\n    text\n'
-        "  f: &x [one two, 'it''s']\n  g: *x\n  h: yes\n"
-    ),
-}  # fmt: skip
 
 
 def write(name: str, text: str, translate: dict[str, str]) -> str:
@@ -52,94 +34,29 @@ def test_a_document_whose_texts_do_not_change_keeps_every_byte(name: str) -> Non
     assert write(name, DOCUMENTS[name], {}) == DOCUMENTS[name]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("a.txt", ["Hello there.", "World"]),
-        (
-            "a.md",
-            [
-                'Title <g id="1">x</g>',
-                'Some <g id="1">bold</g> and <k id="5">code</k> with a <g id="7">link</g> in two lines.',
-                *("quote more", "end", "a b", "c | d", "x", "y", 'Hello <g id="1">you</g>'),
-            ],
-        ),
-        ("a.html", ["T & x", "Two lines", 'A <g id="1">bold</g> move']),
-        ("a.srt", ["Hello my friend, how are you?", "One.", "Two."]),
-        ("a.vtt", ['Hi &amp; <g id="2">bye</g> now']),
-        ("a.json", ["Hello ü", "x y", '"q"']),
-        ("a.arb", ["Hello"]),
-        ("a.yaml", ["plain text", "dq", "block\n\nmore", "folded text", "one two", "it's"]),
-    ],
-)
+@pytest.mark.parametrize(("name", "expected"), CASES["segments are what people read"])
 def test_segments_are_what_people_read(name: str, expected: list[str]) -> None:
     assert texts(name, DOCUMENTS[name])[: len(expected)] == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "translations", "expected"),
-    [
-        ("a.md", "A *b* c.\n", {'A <g id="1">b</g> c.': 'X_ <g id="1">*y*</g>'}, "X\\_ *\\*y\\**\n"),
-        ("a.md", "> a\n> b\n", {"a b": "# x"}, "> \\# x\n"),
-        ("a.md", "|a|\n|-|\n|b|\n", {"a": "x|y", "b": "z"}, "|x\\|y|\n|-|\n|z|\n"),
-        ("a.md", "[a][]\n\n[a]: x\n", {"a": "y"}, "[y][a]\n\n[a]: x\n"),
-        ("a.html", "<p> a </p>", {"a": "1 < 2 & 3"}, "<p> 1 &lt; 2 &amp; 3 </p>"),
-        ("a.json", '["\\u00fcx"]', {"üx": "ö"}, '["\\u00f6"]'),
-        ("a.yaml", "a: text # c\n", {"text": "x: y"}, 'a: "x: y" # c\n'),
-        ("a.yaml", "a: text\n", {"text": "yes"}, 'a: "yes"\n'),
-        ("a.yaml", "a: 'text'\n", {"text": "it's"}, "a: 'it''s'\n"),
-        ("a.yaml", "a: |\n    text\nb: c\n", {"text": "x\ny"}, "a: |\n    x\n    y\nb: c\n"),
-        ("a.yaml", "a: |\r\n  t\r\n\r\n  u\r\n", {"t\n\nu": "x\n\ny"}, "a: |\r\n  x\r\n\r\n  y\r\n"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "translations", "expected"), CASES["a translation never becomes markup"])
 def test_a_translation_never_becomes_markup(name: str, text: str, translations: dict[str, str], expected: str) -> None:
     assert write(name, text, translations) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a: &x text # c\nb: *x\n", "a: &x TEXT # c\nb: *x\n"),
-        ("a: !!str &x text\nb: ! 'text'\n", "a: !!str &x TEXT\nb: ! 'TEXT'\n"),
-        ("a: &x # c\n  # d\n  text\nb: *x\n", "a: &x # c\n  # d\n  TEXT\nb: *x\n"),
-        ("a: &x |\n  text\n  more\nb: *x\n", "a: &x |\n  TEXT\n  MORE\nb: *x\n"),
-        # The first line end between lines of a folded text is a blank; indented lines keep theirs.
-        ("a: >-\n  one\n\n\n  two\n", "a: >-\n  ONE\n\n\n  TWO\n"),
-        ("a: >\n  one\n    two\n    three\n\n  four\n", "a: >\n  ONE\n    TWO\n    THREE\n\n  FOUR\n"),
-        ("a: >2\n\n    one\n\n  two\n\n  three\n", "a: >2\n\n    ONE\n\n  TWO\n\n  THREE\n"),
-        ("b:\n  a: |2\n      text\n    more\n", "b:\n  a: |2\n      TEXT\n    MORE\n"),
-        ("a: |+\n  text\n  \n\nb: 1\n", "a: |+\n  TEXT\n  \n\nb: 1\n"),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), CASES["anchors tags and lines of yaml stay"])
 def test_anchors_tags_and_lines_of_yaml_stay(text: str, expected: str) -> None:
     document = parse_document("a.yaml", text.encode(), LANGUAGES)
     assert document.write([segment.text.upper() for segment in document.segments]).decode() == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "translation", "expected"),
-    [
-        ("A **b** c.", 'X <g id="1"></g>y.', "X y."),
-        ("A ***b*** c.", 'X <g id="1"><g id="2"></g></g>y.', "X y."),
-        ("A [b](c) d.", 'X <g id="1"></g>y.', "X [](c)y."),
-    ],
-)
+@pytest.mark.parametrize(("text", "translation", "expected"), CASES["emphasis of markdown without words is left out"])
 def test_emphasis_of_markdown_without_words_is_left_out(text: str, translation: str, expected: str) -> None:
     (segment,) = texts("a.md", text)
     assert write("a.md", text, {segment: translation}) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "segment"),
-    [
-        ("<p>A <!--{}--> c", 'A <x id="1"/> c'),
-        ("<p>A<svg>{}</svg> c", 'A<x id="1"/> c'),
-        ("<p>A <img src='data:{}'>c", 'A <x id="1"/>c'),
-        ("<p>A <code translate=no>{}</code> c", 'A <x id="1"/> c'),
-        ("<p><!--{}--> <i>A &lt; \1c</i> <!--> <br>", "A < \1c"),
-        ("<p>A <i>&lt; \1c</i><br>", 'A <g id="1">&lt; <x id="3"/>c</g>'),
-    ],
-)
+@pytest.mark.parametrize(("text", "segment"), CASES["markup and invalid characters of html are points"])
 def test_markup_and_invalid_characters_of_html_are_points(text: str, segment: str) -> None:
     text = text.format("1" * 12_000)
     assert texts("a.html", text) == [segment]
@@ -164,14 +81,6 @@ def test_a_sentence_over_cues_goes_back_to_its_cues() -> None:
     written = write("a.srt", DOCUMENTS["a.srt"], translation)
     assert "<i>Hallo mein Freund,</i>" in written
     assert "<i>wie geht es dir?</i>" in written
-
-
-def test_a_long_subtitle_is_wrapped() -> None:
-    text = "1\n00:00:01,000 --> 00:00:02,000\nShort.\n"
-    written = write("a.srt", text, {"Short.": "These are many more words than fit into one line of a subtitle."})
-    lines = written.splitlines()[2:]
-    assert len(lines) == 2
-    assert max(map(len, lines)) <= 42
 
 
 def test_a_subtitle_is_wrapped_outside_of_its_tags() -> None:
@@ -202,31 +111,6 @@ def test_a_divided_text_keeps_its_words(text: str, weights: list[int]) -> None:
 
 def test_a_long_text_is_divided_in_linear_time() -> None:
     assert list(map(len, divide("a " * 300_000, [1, 2]))) == [199_999, 399_999]
-
-
-PO = """msgid ""
-msgstr ""
-"Content-Type: text/plain; charset=UTF-8\\n"
-
-#, c-format
-msgid "Hello %s\\n"
-msgstr ""
-
-#: a.c:1
-msgctxt "menu"
-msgid ""
-"on"
-"e"
-msgid_plural "many"
-msgstr[0] ""
-msgstr[1] ""
-
-msgid "done"
-msgstr "fertig"
-
-#~ msgid "old"
-#~ msgstr "alt"
-"""
 
 
 def test_po_gets_fuzzy_translations_where_it_had_none() -> None:
@@ -275,15 +159,6 @@ def test_a_po_file_keeps_its_line_ends() -> None:
     assert document.write(["Hund"]) == b'#, fuzzy\r\nmsgid "dog"\r\nmsgstr "Hund"\r\n'
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_a_long_run_of_marks_is_no_problem(suffix: str) -> None:
-    try:
-        document = parse_document(f"a{suffix}", b"<" * 300_000, LANGUAGES)
-    except DocumentError:
-        return
-    assert document.segments == []
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -323,20 +198,7 @@ def test_a_file_in_utf_16_stays_in_it() -> None:
     assert document.write(["Grüße"]) == "\ufeffGrüße\n".encode("utf-16-le")
 
 
-@pytest.mark.parametrize(
-    ("label", "encoding", "text"),
-    [
-        ("gb2312", "gbk", "\u4f60\u597d \u9555"),
-        ("latin-1", "cp1252", "h\u00e9llo \u20ac"),
-        ("CP1252", "cp1252", "h\u00e9llo \u20ac"),
-        ("iso_8859-1:1987", "cp1252", "h\u00e9llo"),
-        ("x-sjis", "cp932", "\u2460\u65e5\u672c\u8a9e \uff5e"),
-        ("euc-kr", "cp949", "\ub620\ubc29\uac01\ud558"),
-        ("iso-2022-jp", "iso2022_jp", "\u65e5\u672c\u8a9e"),
-        ("utf-16", "utf-8", "h\u00e9llo"),
-        ("unknown", "utf-8", "h\u00e9llo"),
-    ],
-)
+@pytest.mark.parametrize(("label", "encoding", "text"), CASES["a page has the encoding that browsers read"])
 def test_a_page_has_the_encoding_that_browsers_read(label: str, encoding: str, text: str) -> None:
     page = f'<meta charset="{label}"><p>{text}</p><p>{{}}</p>'
     document = parse_document("a.html", page.format("a").encode(encoding), LANGUAGES)
@@ -367,10 +229,7 @@ def test_a_language_without_a_plural_has_the_form_of_many() -> None:
     assert polib.pofile(document.write(["%d Dateien"]).decode())[0].msgstr_plural == {0: "%d Dateien"}
 
 
-@pytest.mark.parametrize(
-    ("charset", "encoding"),
-    [("ISO-8859-1", "latin-1"), ("GB2312", "gb2312"), ("CHARSET", "utf-8"), ("ASCII", "ascii"), ("utf-8", "utf-8")],
-)
+@pytest.mark.parametrize(("charset", "encoding"), CASES["a po file in another charset becomes utf 8"])
 def test_a_po_file_in_another_charset_becomes_utf_8(charset: str, encoding: str) -> None:
     comment = {"ascii": "", "gb2312": "\u4e2d"}.get(encoding, "\u00e9")
     text = (

@@ -19,6 +19,9 @@ from dragoman.serve.documents.formats import parse_document
 from dragoman.serve.documents.inline import ItemKind
 from dragoman.serve.documents.markdown_inline import InlineReader, InlineSyntax
 from dragoman.serve.documents.package import MAX_MEMBERS, Package
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 MEBIBYTE = 1 << 20
 REQUEST = DocumentRequest("en", "de", unpacked_bytes=8 * MEBIBYTE)
@@ -137,6 +140,8 @@ def test_other_packages_are_refused() -> None:
     encrypted = plain[: directory + 8] + b"\1" + plain[directory + 9 :]
     refused("a.odt", encrypted, "encrypted with a password: save it without the password")
     refused("a.odt", plain.replace(b"content.xmlx", b"content.xmly"), "content.xml: damaged")
+    patched = plain[: directory + 8] + b"\x20" + plain[directory + 9 :]
+    refused("a.odt", patched, "content.xml: damaged")
 
 
 def test_members_that_share_bytes_are_refused() -> None:
@@ -185,19 +190,7 @@ def test_deep_and_numerous_elements_are_refused(name: str, monkeypatch: pytest.M
     refused(f"a.{name}", make("<g/>" * 1001), "more than 1000 tags and texts")
 
 
-@pytest.mark.parametrize(
-    ("name", "head", "text", "end"),
-    [
-        ("a.md", "", "# a\n", ""),
-        ("a.html", "", "<p>a", ""),
-        ("a.txt", "", "a\n", ""),
-        ("a.json", "[", '"a",', "0]"),
-        ("a.yaml", "", "- a\n", ""),
-        ("a.srt", "", "1\n00:00:00,000 --> 00:00:01,000\na.\n\n", ""),
-        ("a.po", "", 'msgid "a"\nmsgstr ""\n\n', ""),
-        ("a.xlf", '<xliff version="1.2">', "<trans-unit><source>a</source></trans-unit>", "</xliff>"),
-    ],
-)
+@pytest.mark.parametrize(("name", "head", "text", "end"), CASES["numerous texts are refused"])
 def test_numerous_texts_are_refused(name: str, head: str, text: str, end: str) -> None:
     content = f"{head}{3 * text}{end}".encode()
     parse_document(name, content, replace(REQUEST, max_texts=3))

@@ -67,15 +67,6 @@ def test_one_text_of_the_largest_size_takes_at_most_300_mebibytes(name: str) -> 
     assert check(ATTACKS[name], 10 * MEBIBYTE, 300 * MEBIBYTE) == ""
 
 
-def test_properties_of_a_run_are_written_once() -> None:
-    """Copied into each text, they would take gigabytes."""
-    content = ATTACKS["docx run of tabs"].make(SIZE_BYTES)
-    document = parse_document("a.docx", content, DocumentRequest())
-    written = document.write([changed(segment) for segment in document.segments])
-    assert len(document.segments) > 5_000
-    assert len(written) < 2 * len(content)
-
-
 def test_a_translation_that_repeats_long_properties_too_often_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     begin, end = '<w:p><w:r><w:rPr><w:rStyle w:val="{}"/></w:rPr><w:t>a b</w:t></w:r>', "<w:r><w:t>.</w:t></w:r></w:p>"
     attack = Attack("docx", begin, "<w:fldSimple/>", padding="a" * 20)._replace(end=end)

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tests.support.attacks.growth import FACTOR, MAX_GROWTH, largest_growth
+from tests.support.attacks.growth import MAX_GROWTH, largest_growth
 from tests.support.attacks.hostile_office import Attack
 from tests.support.attacks.hostile_text import draw, translate
 
@@ -30,10 +30,3 @@ KNOWN = [
 @pytest.mark.parametrize("hostile", [*KNOWN, *(draw(RANDOM) for _ in range(24))])
 def test_the_time_of_a_hostile_document_grows_as_its_size(hostile: Attack) -> None:
     assert largest_growth(hostile.make, partial(translate, f"a.{hostile.format}")) <= MAX_GROWTH
-
-
-def test_quadratic_time_is_seen() -> None:
-    def quadratic(size: int) -> None:
-        sum(1 for _ in range(size * size // 10_000))
-
-    assert largest_growth(int, quadratic) > FACTOR * FACTOR / 2

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from dragoman.serve.documents.job_store import Claim, JobStore
 from dragoman.serve.documents.job_worker import JobWorker
 from dragoman.serve.documents.jobs import DocumentJobs, safe_name
 from dragoman.serve.documents.reader import DocumentReader, DocumentText
+from dragoman.serve.documents.translation import TranslateParts
 from dragoman.serve.host.state import State
 from dragoman.serve.sandbox import host
 from dragoman.serve.sandbox.sandbox import MAX_TRIES, Sandbox
@@ -47,16 +48,16 @@ class Capitals:
     limited: set[str] = field(default_factory=set)
 
     @asynccontextmanager
-    async def begin(self, job: Job, _document: DocumentText) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
+    async def begin(self, job: Job, _document: DocumentText) -> AsyncIterator[TranslateParts]:
         self.begun.set()
         if job.name in self.limited:
             raise errors.RateLimitedError("the API key has used its requests of this minute", 60)
 
-        async def translate(segment: Segment) -> str:
+        async def translate(segments: Sequence[Segment]) -> list[str]:
             await self.gate.wait()
             if self.failure is not None:
                 raise self.failure
-            return segment.text.upper()
+            return [segment.text.upper() for segment in segments]
 
         yield translate
 
@@ -74,8 +75,8 @@ class Bench:
 
     def start(self) -> "asyncio.Task[None]":
         """Starts a worker, which runs until the test ends or `stop`."""
-        worker = JobWorker(self.store, self.jobs, self.reader, self.translator, self.counted.append)
-        self.tasks.append(asyncio.create_task(worker.run()))
+        worker = JobWorker(self.jobs, self.translator, self.counted.append)
+        self.tasks.append(asyncio.create_task(worker._run()))
         return self.tasks[-1]
 
     async def create(self, text: str = "one\ntwo\n", name: str = "a.txt", owner: str = "") -> Job:

@@ -4,24 +4,9 @@ import pytest
 
 from dragoman.serve.documents.document import DocumentRequest
 from dragoman.serve.documents.formats import parse_document
+from tests.support.cases import cases
 
-PO = 'msgid ""\nmsgstr ""\n"Language: {}\\n"\n"Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "a"\nmsgstr ""\n'
-CASES = [
-    ("a.arb", '{{"@@locale": "{}", "b": "c"}}', "en", "de"),
-    ("a.arb", '{{"@@locale":"{}","b":"c"}}', "en_US", "de"),
-    ("a.arb", '{{"@@locale":"{}","b":"c"}}', "de_AT", "de_AT"),
-    ("a.json", '{{"@@locale":"{}","b":"c"}}', "en", "en"),
-    ("a.yaml", "{}:\n  b: c\n", "en", "de"),
-    ("a.yaml", "# d\n---\n{}: &x\n  b: c\n", "en-US", "de"),
-    ("a.yaml", "{}:\n  b: c\n", '"en"', '"de"'),
-    ("a.yaml", "{}:\n  b: c\n", "config", "config"),
-    ("a.yaml", "{}:\n  b: c\nfr:\n  b: d\n", "en", "en"),
-    ("a.yaml", "a: b\nc:\n  {}: d\n", "en", "en"),
-    ("a.po", PO, "en", "de"),
-    ("a.po", PO, "", "de"),
-    ("a.po", PO, "de", "de"),
-    ("a.po", PO, "fr", "fr"),
-]
+CASES = cases(__file__)["a locale becomes the target language if it is that of the source"]
 
 
 @pytest.mark.parametrize(("name", "text", "before", "after"), CASES)

@@ -5,9 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from dragoman.serve.documents.distinct import DistinctSegments
 from dragoman.serve.documents.document import DocumentRequest
 from dragoman.serve.documents.formats import parse_document
+from dragoman.serve.documents.translation import DistinctSegments
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 COUNT = 500
 # A segment, and a function for its translation with arguments.
@@ -22,16 +25,7 @@ def _collections_of_new_objects_alone() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.mark.parametrize(
-    ("name", "head", "text"),
-    [
-        *(("headings.md", "", "# a{}\n"), ("lists.md", "", "- a{}\n"), ("quotes.md", "", "> a{}\n\n")),
-        *(("tables.md", "|a|\n|-|\n", "|a{}|\n"), ("links.md", "", "[a{}](b)\n\n")),
-        *(("blocks.md", "", "<p>a{}</p>\n\n"), ("paragraphs.html", "", "<p>a{}")),
-        *(("bold.html", "", "<p><b>a{}</b> &amp; b"), ("items.html", "", "<li>a{}")),
-        *(("lines.txt", "", "a{}\n"), ("members.json", "[", '"a{}",'), ("items.yaml", "", "- a{}\n")),
-    ],
-)
+@pytest.mark.parametrize(("name", "head", "text"), CASES["each text of a document is few objects"])
 def test_each_text_of_a_document_is_few_objects(name: str, head: str, text: str) -> None:
     content = head + "".join(text.format(number) for number in range(COUNT))
     if name.endswith("json"):

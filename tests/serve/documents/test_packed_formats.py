@@ -21,7 +21,10 @@ from pptx.enum.chart import XL_CHART_TYPE
 from dragoman.serve.documents.document import Document, DocumentRequest
 from dragoman.serve.documents.formats import parse_document
 from dragoman.serve.protect.markup.xml import check_xml
+from tests.support.cases import cases
 from tests.support.packages import zip_of
+
+CASES = cases(__file__)
 
 WORD_NAMESPACE = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
@@ -183,18 +186,7 @@ def test_a_chart_has_its_categories_and_series_and_keeps_its_workbook() -> None:
     assert members(content)[workbook] == members(after)[workbook]
 
 
-@pytest.mark.parametrize(
-    ("markup", "written"),
-    [
-        ("<c:strCache><c:pt><c:v> a &amp; b</c:v></c:pt></c:strCache>", " A &amp; B"),
-        ("<c:multiLvlStrCache><c:lvl><c:pt><c:v>a</c:v></c:pt></c:lvl></c:multiLvlStrCache>", "A"),
-        ("<c:strLit><c:pt><c:v>a</c:v></c:pt></c:strLit>", "A"),
-        ("<c:tx><c:v>a</c:v></c:tx>", "A"),
-        ("<cx:strDim><cx:f>a</cx:f><cx:lvl><cx:pt>b</cx:pt></cx:lvl></cx:strDim>", "B"),
-        ("<cx:tx><cx:txData><cx:f>a</cx:f><cx:v>b</cx:v></cx:txData></cx:tx>", "B"),
-        ("<c:numCache><c:pt><c:v>a</c:v></c:pt></c:numCache><c:f>b</c:f><c:v>c</c:v>", None),
-    ],
-)
+@pytest.mark.parametrize(("markup", "written"), CASES["strings of charts"])
 def test_strings_of_charts(markup: str, written: str | None) -> None:
     kind = "application/vnd.openxmlformats-officedocument.drawingml.chart+xml"
     types = f'<Types><Override PartName="/c.xml" ContentType="{kind}"/></Types>'
@@ -325,14 +317,6 @@ def test_runs_of_a_paragraph(paragraph: str, texts: list[str] | None, written: s
         assert after.partition("<w:pPr/>")[2].partition("</w:p>")[0] == written
     for kept in re.findall(r"<w:(?:fldChar|footnoteReference|delText|hyperlink)[^>]*>|<m:t>x", paragraph):
         assert after.count(kept) == paragraph.count(kept)
-
-
-def test_text_boxes_inside_of_a_paragraph_are_translated_on_their_own() -> None:
-    box = f"<w:drawing><w:txbxContent><w:p>{word('in the box')}</w:p></w:txbxContent></w:drawing>"
-    document = parse("docx", docx_with(f"<w:p>{word('before')}{run(box)}{word('after')}</w:p>"))
-    assert sorted(segment.text for segment in document.segments) == ["after", "before", "in the box"]
-    after = members(document.write(capitals(document)))["word/document.xml"].decode()
-    assert re.findall("<w:t(?: [^>]*)?>([^<]*)", after) == ["BEFORE", "IN THE BOX", "AFTER"]
 
 
 @pytest.mark.parametrize(

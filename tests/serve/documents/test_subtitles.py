@@ -4,6 +4,9 @@ import pytest
 
 from dragoman.serve.documents.document import DocumentRequest
 from dragoman.serve.documents.formats import parse_document
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 LANGUAGES = DocumentRequest("en", "de")
 CUE = "1\n00:00:01,000 --> 00:00:02,000\n{}\n\n"
@@ -17,25 +20,7 @@ def translate(text: str, name: str = "a.srt") -> tuple[list[str], str]:
     return texts, document.write([sentence.upper() for sentence in texts]).decode()
 
 
-@pytest.mark.parametrize(
-    ("text", "texts", "written"),
-    [
-        *((sound, [], sound) for sound in ("[MUSIC]", "(DOOR SLAMS)")),
-        ("[SIGHS] A man", ["A man"], "[SIGHS] A MAN"),
-        ("- [BARKS]\n- A man", ["A man"], "- [BARKS]\n- A MAN"),
-        ("JOHN: One.\nMAN 2: Two.", ["One.", "Two."], "JOHN: ONE.\nMAN 2: TWO."),
-        ("- MARY: One.\n- Two", ["One.", "Two"], "- MARY: ONE.\n- TWO"),
-        ("<i>- One.</i>\n<i>- Two.</i>", ["One.", "Two."], "<i>- ONE.</i>\n<i>- TWO.</i>"),
-        ("<v Al>One</v>\n<v.b Bo>Two", ["One", "Two"], "<v Al>ONE</v>\n<v.b Bo>TWO"),
-        ("The NASA: one", ["The NASA: one"], "THE NASA: ONE"),
-        (">> One.\n>> Two.", ["One.", "Two."], ">> ONE.\n>> TWO."),
-        ("\u266a A song \u266b", ["A song"], "\u266a A SONG \u266b"),
-        ("(laughs) A man", ["laughs", "A man"], "(LAUGHS) A MAN"),
-        ("<i>(laughs) A man</i>", ["laughs", "A man"], "<i>(LAUGHS) A MAN</i>"),
-        ("[laughs]", ["laughs"], "[LAUGHS]"),
-        ("A man (a tall one) runs", ["A man (a tall one) runs"], "A MAN (A TALL ONE) RUNS"),
-    ],
-)
+@pytest.mark.parametrize(("text", "texts", "written"), CASES["marks of speakers and sounds stay"])
 def test_marks_of_speakers_and_sounds_stay(text: str, texts: list[str], written: str) -> None:
     assert translate(CUE.format(text)) == (texts, CUE.format(written))
 

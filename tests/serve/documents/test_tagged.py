@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from dragoman.serve.documents import tagged
 from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment
 from dragoman.serve.documents.formats import parse_document
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 REQUEST = DocumentRequest("en", "de")
 
@@ -33,30 +36,7 @@ def segments(value: str) -> list[str]:
     return [segment.text for segment in parse_document("a.json", json.dumps([value]).encode(), REQUEST).segments]
 
 
-@pytest.mark.parametrize(
-    ("value", "segment", "written"),
-    [
-        ("A <b>red</b> ball", 'A <g id="1">red</g> ball', "A <b>RED</b> BALL"),
-        ("See <a href=\"x?a&b\" title='c > d'>e</a>.", 'See <g id="1">e</g>.', None),
-        ("Click <0>here</0> or <1/> there", 'Click <g id="1">here</g> or <x id="5"/> there', None),
-        ("one<br>two<br/>three", 'one<b id="1"/>two<b id="3"/>three', "ONE<br>TWO<br/>THREE"),
-        ("<p>one</p> <p>two</p>", 'one<b id="1"/> <b id="3"/>two', "<p>ONE</p> <p>TWO</p>"),
-        ("run <code>a &lt; b</code> now", 'run <k id="1">a &lt; b</k> now', "RUN <code>a &lt; b</code> NOW"),
-        ('<b translate="no">Dragoman</b> is', '<k id="0">Dragoman</k> is', None),
-        ("<b>%d</b> of %(all)s dogs", '<g id="0"><k id="1">%d</k></g> of <k id="4">%(all)s</k> dogs', None),
-        ("a <b>b</b><!-- c --> d", 'a <g id="1">b</g><x id="4"/> d', None),
-        ("<b>all</b>", "all", "<b>ALL</b>"),
-        ("a <b>open", 'a <x id="1"/>open', "A <b>OPEN"),
-        # Character references only where the value has them.
-        ("Fish &amp; chips", "Fish & chips", "FISH &amp; CHIPS"),
-        ("Fish & <b>chips</b>", 'Fish &amp; <g id="1">chips</g>', "FISH & <b>CHIPS</b>"),
-        ("say &quot;a&quot; <i>b</i>", None, "SAY &quot;A&quot; <i>B</i>"),
-        ("1 &lt; <i>b</i>", '1 &lt; <g id="1">b</g>', "1 &lt; <i>B</i>"),
-        ("a &mdash; b &#8212; c", "a \u2014 b \u2014 c", "A &mdash; B &mdash; C"),
-        ("&nothing; of &these", "&nothing; of &these", "&NOTHING; OF &THESE"),
-        *((no_tag, no_tag, no_tag.upper()) for no_tag in ("a < b > c", "5 <= x")),
-    ],
-)
+@pytest.mark.parametrize(("value", "segment", "written"), CASES["tags of a value stay"])
 def test_tags_of_a_value_stay(value: str, segment: str | None, written: str | None) -> None:
     if segment is not None:
         assert segments(value) == [segment]
@@ -130,27 +110,12 @@ def _readable(value: str) -> str:
     return unescape(value.replace("''", "'"))
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *("https://example.com/a", "www.example.com", "anna@example.com", "mailto:anna", "tel:+49-30-1a"),
-        *("#ff8800", ":symbol", "$name", "/usr/bin", "./index.js", "@mixin", "$t(menu.open)", "menu.open"),
-        *("user_name", "MAX_SIZE", "userName", "block__element--wide", "image/png", "10px", "v1.2.3-beta"),
-        *("123e4567-e89b-12d3-a456-426614174000", "2024-01-01T00:00:00Z", "%Y-%m-%d", "%B %d, %Y", "yyyy-MM-dd HH:mm"),
-        *("{name}", "{{count}} / {{total}}", "%s: %d", "${first} ${last}", "{when, date, short}", "{x} <b>{y}</b>"),
-    ],
-)
+@pytest.mark.parametrize("value", CASES["values for programs stay"])
 def test_values_for_programs_stay(value: str) -> None:
     assert segments(value) == []
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *("Hello!", "E_xit", "_Open", "Yes/No", "and/or", "1st", "e.g.", "COVID-19", "{n} dogs", "a", "I"),
-        *("#1 of all", "my day"),
-    ],
-)
+@pytest.mark.parametrize("value", CASES["values for people are texts"])
 def test_values_for_people_are_texts(value: str) -> None:
     assert segments(value) == [value]
 

@@ -9,10 +9,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dragoman.serve.documents.distinct import DistinctSegments
 from dragoman.serve.documents.document import Segment
 from dragoman.serve.documents.inline import Inline, Item, ItemKind
-from dragoman.serve.documents.translation import PART_CHARACTERS, PART_SENTENCES, split_text, translate_segments
+from dragoman.serve.documents.translation import (
+    PART_CHARACTERS,
+    PART_SENTENCES,
+    DistinctSegments,
+    split_text,
+    translate_segments,
+)
 from dragoman.serve.protect.markup.xml import check_xml
 
 pytestmark = pytest.mark.anyio
@@ -69,9 +74,9 @@ async def test_a_segment_is_translated_once_and_a_long_one_in_parts() -> None:
     requested = list[str]()
     reports = list[None]()
 
-    async def translate(segment: Segment) -> str:
-        requested.append(segment.text)
-        return segment.text.upper()
+    async def translate(segments: Sequence[Segment]) -> list[str]:
+        requested.extend(segment.text for segment in segments)
+        return [segment.text.upper() for segment in segments]
 
     segments = [Segment("one"), Segment(LONG.strip()), Segment("one"), Segment(LONG, "xml")]
     distinct = DistinctSegments(Shouted(segments))
@@ -96,9 +101,9 @@ async def test_parts_of_a_text_with_tags_have_both_tags_of_each_element(items: l
     inline = Inline.of(items)
     requested = list[str]()
 
-    async def translate(segment: Segment) -> str:
-        requested.append(segment.text)
-        return segment.text
+    async def translate(segments: Sequence[Segment]) -> list[str]:
+        requested.extend(segment.text for segment in segments)
+        return [segment.text for segment in segments]
 
     (translation,) = await translate_segments([inline.segment], translate, 1, int)
     assert translation == inline.segment.text
@@ -118,8 +123,8 @@ async def test_other_tasks_run_between_translations_that_wait_for_nothing() -> N
             iterations += 1
             await asyncio.sleep(0)
 
-    async def translate(segment: Segment) -> str:
-        return segment.text
+    async def translate(segments: Sequence[Segment]) -> list[str]:
+        return [segment.text for segment in segments]
 
     counting = asyncio.create_task(count_iterations())
     await translate_segments([*map(Segment, map(str, range(100))), Segment("A man runs. " * 1000)], translate, 1, int)

@@ -7,6 +7,9 @@ import pytest
 
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest
 from dragoman.serve.documents.formats import parse_document
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
@@ -42,20 +45,7 @@ MARKED = '<mrk mtype="seg" mid="0">{}</mrk> <mrk mtype="seg" mid="1">{}</mrk>'
 SPANS = '{} <sc id="1"/>{}<ec startRef="1"/> <mrk id="m" translate="no">c</mrk>'
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("\n  <source>a</source>\n", '\n  <source>a</source>\n  <target state="translated">A</target>\n'),
-        (
-            '<source>a</source><target state="new"/><note>n</note>',
-            '<source>a</source><target state="translated">A</target><note>n</note>',
-        ),
-        (
-            '<source>a</source><target xml:lang="de"></target>',
-            '<source>a</source><target xml:lang="de" state="translated">A</target>',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("before", "after"), CASES["a unit of version 1 gets its target"])
 def test_a_unit_of_version_1_gets_its_target(before: str, after: str) -> None:
     unit = '<trans-unit id="1">{}</trans-unit>'
     assert write(parse(version_1(unit.format(before)))) == version_1(unit.format(after))
@@ -129,14 +119,7 @@ def test_text_of_a_translation_never_becomes_markup() -> None:
     assert '<target state="translated">&lt;/target&gt;&lt;x&gt; &amp; </target>' in written
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("<a/>", "not XLIFF: expected the element xliff"),
-        ('<xliff version="3.0"/>', "XLIFF 3.0, expected 1.2 or 2.x"),
-        ("<xliff", "not well-formed XML: .* at character"),
-    ],
-)
+@pytest.mark.parametrize(("text", "error"), CASES["another document is refused"])
 def test_another_document_is_refused(text: str, error: str) -> None:
     with pytest.raises(DocumentError, match=error):
         parse(text)

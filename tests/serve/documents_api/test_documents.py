@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from dragoman.serve.clients.errors import NotTranslatedError
 from dragoman.serve.clients.rest import RestClient
 from dragoman.serve.documents.job_store import FOLDER
+from dragoman.serve.local.errors import TranslationError
 from tests.support.live import LiveService, eventually, run_service
 
 TEXT = "alpha beta."
@@ -162,7 +162,7 @@ def test_the_client_returns_a_translated_file_and_leaves_nothing_behind(
     stored = sorted(folder.iterdir())
     assert asyncio.run(translate("a.md", f"# {TEXT}\n")).decode() == f"# {expected}\n"
     assert progress[-1] == 1.0
-    with pytest.raises(NotTranslatedError, match=r"bad\.json: not JSON"):
+    with pytest.raises(TranslationError, match=r"bad\.json: not JSON"):
         asyncio.run(translate("bad.json", "{"))
     assert sorted(folder.iterdir()) == stored
 

@@ -4,14 +4,16 @@ import io
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import deepl
 import httpx
 import pytest
 
+from tests.support.cases import cases
 from tests.support.interfaces import OpenDeepl
 from tests.support.live import LiveService, eventually, run_service
+
+CASES = cases(__file__)
 
 TEXT = "alpha beta.\n"
 SOONEST = "dragoman.serve.compat.deepl.documents._SOONEST_SECONDS"
@@ -79,24 +81,11 @@ def test_the_id_and_the_key_of_a_document_are_both_needed(served: LiveService) -
     assert served.post({"document_key": handle["document_key"]}, path=f"{path}/result").status_code in (200, 503)
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "form", "part"),
-    [
-        ("one.invalid", b"text", {}, "Invalid file"),
-        ("one.txt", b"", {}, "Invalid file"),
-        ("one.txt", b"text", {"target_lang": "XX"}, "'target_lang' not supported"),
-        ("one.txt", b"text", {"source_lang": "XX"}, "'source_lang' not supported"),
-        ("one.txt", b"text", {"source_lang": "DE"}, "Source and target language are equal."),
-        ("one.txt", b"text", {"formality": "more"}, "formality"),
-        ("one.txt", b"text", {"output_format": "pdf"}, "'output_format'"),
-        ("one.txt", b"text", {"colour": "red"}, "'colour' is unknown"),
-        ("one.txt", b"text", {"glossary_id": "x", "source_lang": "EN"}, "Invalid glossary ID"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "form", "part"), CASES["invalid uploads are refused by name"])
 def test_invalid_uploads_are_refused_by_name(
-    served: LiveService, name: str, data: bytes, form: dict[str, str], part: str
+    served: LiveService, name: str, text: str, form: dict[str, str], part: str
 ) -> None:
-    answer = upload(served, name, data, **form)
+    answer = upload(served, name, text.encode(), **form)
     assert answer.status_code == 400
     assert part in answer.json()["message"]
 
@@ -124,22 +113,11 @@ def test_the_id_of_a_document_is_no_address_of_its_file(served: LiveService, exp
         assert served.get(f"/download_file/{wrong}").status_code == 400
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "form", "error"),
-    [
-        ("one.txt", b"text", {"source": ""}, "Invalid request: missing source parameter"),
-        ("one.txt", b"text", {"target": ""}, "Invalid request: missing target parameter"),
-        ("one.txt", b"", {}, "Invalid request: empty file"),
-        ("one.xyz", b"text", {}, "Invalid request: file format not supported"),
-        ("one.txt", b"text", {"source": "zz"}, "zz is not supported"),
-        ("one.txt", b"text", {"target": "zz"}, "zz is not supported"),
-        ("one.txt", b"text", {"source": "de"}, 'target_language: Source and target language are equal: "de"'),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "form", "error"), CASES["invalid files have the errors of libretranslate"])
 def test_invalid_files_have_the_errors_of_libretranslate(
-    served: LiveService, name: str, data: bytes, form: dict[str, str], error: str
+    served: LiveService, name: str, text: str, form: dict[str, str], error: str
 ) -> None:
-    answer = send_file(served, name, data, **form)
+    answer = send_file(served, name, text.encode(), **form)
     assert (answer.status_code, answer.json()["error"]) == (400, error)
     missing = served.post({"source": "en", "target": "de"}, path="/translate_file")
     assert missing.json()["error"] == "Invalid request: missing file parameter"
@@ -158,22 +136,3 @@ def test_without_a_state_directory_documents_are_refused(bundle_path: Path) -> N
     with run_service(bundle_path) as live:
         assert send_file(live).json()["error"] == "Files translation are disabled on this server."
         assert "--state-dir" in upload(live).json()["message"]
-
-
-def test_a_document_counts_its_characters_and_one_key_cannot_exceed_its_quota(
-    bundle_path: Path, tmp_path: Path
-) -> None:
-    settings: dict[str, Any] = {"state_dir": tmp_path, "stored_api_keys": True, "admin_key": "admin"}
-    with run_service(bundle_path, **settings) as live:
-        limits = {"characters": 40, "requests_per_minute": 9}
-        admin = {"authorization": "Bearer admin"}
-        key = live.post({"name": "one", **limits}, path="/v1/keys", headers=admin).json()["key"]
-        document = {"file": ("one.txt", TEXT.encode() * 3)}
-        fields = {"source": "en", "target": "de", "api_key": key}
-        assert live.post(path="/translate_file", files=document, data=fields).status_code == 200
-        with live.http() as client:
-            used = client.get("/v1/keys/one/usage", headers=admin).json()["characters"]
-        assert used == 3 * len(TEXT.strip())
-        large = {"file": ("two.txt", b"alpha beta gamma delta one two three.")}
-        answer = live.post(path="/translate_file", files=large, data=fields)
-        assert (answer.status_code, "quota" in answer.json()["error"]) == (400, True)

@@ -18,7 +18,10 @@ from dragoman.serve.host.files import FileError
 from dragoman.serve.keys.accounts import Accounts
 from dragoman.serve.keys.ring import KeyRing
 from dragoman.serve.settings import ServeSettings
+from tests.support.cases import cases
 from tests.support.live import WAIT_SECONDS, LiveService, run_service
+
+CASES = cases(__file__)
 
 BODY = {"text": "alpha beta."}
 ADMIN_KEY = "admin"
@@ -199,16 +202,7 @@ def test_an_invalid_key_file_is_rejected_with_path_and_line(tmp_path: Path, cont
 
 
 @pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        ({"api_keys": " "}, "--api-keys"),
-        ({"api_keys": "key", "api_keys_file": "a file"}, "--api-keys-file: a file"),
-        ({"api_keys": "key schl\u00fcssel"}, "--api-keys: key 2"),
-        ({"api_keys": "k\x7fey"}, "--api-keys: key 1"),
-        ({"admin_key": "schl\u00fcssel"}, "--admin-key"),
-        ({"admin_key": " "}, "--admin-key"),
-        ({"admin_key": "two words"}, "--admin-key"),
-    ],
+    ("settings", "name"), CASES["keys that no header can carry or given twice are rejected by name"]
 )
 def test_keys_that_no_header_can_carry_or_given_twice_are_rejected_by_name(settings: dict[str, str], name: str) -> None:
     with pytest.raises(FileError, match=f"^{name}: ") as raised:

@@ -169,7 +169,7 @@ def test_an_unexpected_error_is_logged_by_request_id_and_reveals_no_details(
     def fail(*_: Any) -> None:
         raise ZeroDivisionError(INSIDE)
 
-    monkeypatch.setattr(Translator, "_translated", fail)
+    monkeypatch.setattr(Translator, "_respond", fail)
     with capture_logs() as logs, open_call(live, way, LONG_TEXT) as call:
         failure = call.failure()
     assert failure.reason == "internal"

@@ -12,10 +12,13 @@ from structlog.testing import capture_logs
 
 from dragoman.protos.translation_pb2 import TranslateRequest
 from dragoman.serve.host.state import State
-from dragoman.serve.keys.limits import KeyLimits
+from dragoman.serve.keys.key import KeyLimits
 from dragoman.serve.keys.store import KeyStore
+from tests.support.cases import cases
 from tests.support.interfaces import OpenDeepl
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, eventually, run_service
+
+CASES = cases(__file__)
 
 TEXT = "alpha beta."
 ADMIN = {"authorization": "Bearer admin"}
@@ -91,21 +94,7 @@ def test_a_key_is_created_listed_changed_and_revoked(served: LiveService) -> Non
     assert translate(served, key).status_code == 401
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
-    [
-        ("POST", "", {"name": "two words"}, 400),
-        ("POST", "", {"characters": 5}, 400),
-        ("POST", "", [], 400),
-        *(("POST", "", {"name": "x", **limit}, 400) for limit in ({"colour": "red"}, {"characters": -1})),
-        *(
-            (method, path, None, 404)
-            for method, path in (("GET", "/none"), ("DELETE", "/none"), ("GET", "/none/usage"))
-        ),
-        ("PATCH", "/none", {"priority": 1}, 404),
-        ("PUT", "", {}, 405),
-    ],
-)
+@pytest.mark.parametrize(("method", "path", "body", "status"), CASES["invalid requests of the admin are refused"])
 def test_invalid_requests_of_the_admin_are_refused(
     served: LiveService, method: str, path: str, body: Any, status: int
 ) -> None:

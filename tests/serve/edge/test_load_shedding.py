@@ -17,14 +17,11 @@ from structlog.testing import capture_logs
 
 from dragoman.protos.translation_pb2 import TranslateRequest
 from dragoman.serve.edge import load_shedding
-from dragoman.serve.edge.caller_shares import COMING_SECONDS
 from dragoman.serve.errors import DeadlineExceededError, InvalidRequestError, QueueFullError
 from dragoman.serve.observability.logs import RequestRecord
-from dragoman.serve.scheduler.scheduler import Scheduler
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.fakes import FakeClock
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
-from tests.support.schedulers import make_python_scheduler
 
 SLOTS, QUEUE_LIMIT = 12, 24
 FEW = 1  # one eighth of the slots, rounded down
@@ -33,12 +30,16 @@ FEW = 1  # one eighth of the slots, rounded down
 class ShedderUnderTest:
     """A load shedder with the CPU utilization of the test; None: not measured."""
 
-    def __init__(self, schedulers: int = 1, busy_share: float | None = 1.0) -> None:
+    def __init__(self, models: int = 1, busy_share: float | None = 1.0) -> None:
         self.clock = FakeClock()
-        self.schedulers: list[Scheduler] = [make_python_scheduler(SLOTS, QUEUE_LIMIT) for _ in range(schedulers)]
-        self.load_shedder = load_shedding.LoadShedder(lambda: self.schedulers, lambda: busy_share or 0.0, self.clock)
+        self.models = models
+        self.load_shedder = load_shedding.LoadShedder(self.rows, lambda: busy_share or 0.0, self.clock)
         if busy_share is not None:
             self.load_shedder.watch()
+
+    def rows(self) -> tuple[int, int]:
+        """Returns the rows of all models."""
+        return self.models * SLOTS, self.models * (SLOTS + QUEUE_LIMIT)
 
     def room(self, caller: str = "") -> int:
         """Returns how many requests are accepted before one is rejected; all have left again."""
@@ -77,7 +78,7 @@ class ShedderUnderTest:
 
 def test_the_limit_is_running_and_waiting_rows_plus_a_few() -> None:
     assert ShedderUnderTest().room() == SLOTS + QUEUE_LIMIT + FEW
-    assert ShedderUnderTest(schedulers=2).room() == 2 * (SLOTS + QUEUE_LIMIT) + 3
+    assert ShedderUnderTest(models=2).room() == 2 * (SLOTS + QUEUE_LIMIT) + 3
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_while_others_come_a_caller_has_half_of_the_places() -> None:
 def test_a_caller_has_all_places_again_after_the_others_have_stopped() -> None:
     shedder = ShedderUnderTest()
     shedder.room("first")
-    shedder.clock.seconds += COMING_SECONDS
+    shedder.clock.seconds += load_shedding.COMING_SECONDS
     assert shedder.room("second") == SLOTS + QUEUE_LIMIT + FEW
 
 

@@ -14,7 +14,6 @@ from dragoman.serve.edge.schemas import JSON
 from dragoman.serve.errors import InvalidRequestError
 
 MAX_VALUES = 20
-PART = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n'
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 PAIRS = st.lists(st.tuples(st.sampled_from("abc"), TEXTS), max_size=6)
 

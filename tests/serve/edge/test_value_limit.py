@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 
 from dragoman.protos import inference_pb2, translation_pb2
 from dragoman.serve.compat.open_inference.http_body import InferBody
-from dragoman.serve.edge import body_parser
-from dragoman.serve.edge.bodies import TranslateBody
-from dragoman.serve.edge.body_parser import SMALL_BODY_BYTES, BodyParser
+from dragoman.serve.edge.bodies import SMALL_BODY_BYTES, BodyParser, TranslateBody
 from dragoman.serve.edge.value_limit import check_json, check_message, max_values
 from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.grpc.messages import Item, ItemParser, RequestParser
-from dragoman.serve.translation.fields import Fields
 
 MAX_TEXTS = 64
 MAX_VALUES = max_values(MAX_TEXTS)
@@ -80,18 +77,13 @@ def test_the_limit_admits_every_request_with_the_maximum_of_texts(max_texts: int
 @pytest.mark.parametrize("kind", [TranslateBody, InferBody])
 @pytest.mark.anyio
 async def test_large_bodies_are_parsed_one_after_the_other_in_a_thread(
-    kind: type[Fields], monkeypatch: pytest.MonkeyPatch
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
-
-    def parse(_: bytes, kind: type[Fields]) -> Fields:
-        threads.append(threading.get_ident())
-        return kind.model_construct()
-
-    monkeypatch.setattr(body_parser, "parse_body", parse)
-    parser = BodyParser(MAX_VALUES)
+    monkeypatch.setattr(BodyParser, "parse_now", lambda *_: threads.append(threading.get_ident()))
+    parser = BodyParser(kind, MAX_VALUES)
     for size in (SMALL_BODY_BYTES, SMALL_BODY_BYTES + 1):
-        await parser.parse(b" " * size, kind, math.inf)
+        await parser.parse(b" " * size, math.inf)
     assert [thread == threading.get_ident() for thread in threads] == [True, False]
 
 
@@ -144,5 +136,5 @@ def test_an_item_of_many_values_is_refused_with_its_id() -> None:
     message = translation_pb2.TranslateManyRequest(id="seven", request=request)
     item = ItemParser(MAX_VALUES).parse(message.SerializeToString())
     assert isinstance(item, Item)
-    assert isinstance(item.message, InvalidRequestError)
+    assert isinstance(item.rest, InvalidRequestError)
     assert item.id == "seven"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
 from dragoman.serve.engine.engine import UNHEALTHY_FAILURES
-from dragoman.serve.engine.prefill import PADDING_TOKENS
+from dragoman.serve.engine.running import PADDING_TOKENS
 from dragoman.serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
 from dragoman.serve.search.hypothesis import FinishReason
 from dragoman.serve.search.options import SearchOptions

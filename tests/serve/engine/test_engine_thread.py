@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dragoman.serve.errors import DrainingError
-from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup
 from dragoman.serve.search.options import SearchOptions
 from tests.support.benches import MakeRunning, each_running_engine
 from tests.support.engines import MAX_TARGET_TOKENS, Bench, assert_alone
@@ -23,7 +23,7 @@ def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> No
     generator = np.random.default_rng(1)
     specs = [tuple(generator.integers(FIRST_ID, 50, size=generator.integers(1, 6)).tolist()) for _ in range(120)]
     options = SearchOptions(max_target_tokens=20)
-    sequences = [DecodingSequence(ids, options, None, bench.finished.append) for ids in specs]
+    sequences = [DecodingSequence(ids, options, SequenceGroup(bench.finished.extend)) for ids in specs]
     for engine in engines:
         engine.start()
     with ThreadPoolExecutor(4) as pool:
@@ -116,7 +116,9 @@ def test_prepare_runs_in_the_engine_thread_and_may_fail(error: Exception | None)
     model.prepare_error = error
     engine = bench.make_engine(model)
     done = threading.Event()
-    sequence = DecodingSequence((4, 5), SearchOptions(max_target_tokens=MAX_TARGET_TOKENS), None, lambda _: done.set())
+    sequence = DecodingSequence(
+        (4, 5), SearchOptions(max_target_tokens=MAX_TARGET_TOKENS), SequenceGroup(lambda _: done.set())
+    )
     engine.start()
     bench.scheduler.submit([sequence])
     assert done.wait(WAIT_SECONDS)

@@ -6,16 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.serve.engine.prefill import PADDING_TOKENS, batches, longest_first, pad
-from dragoman.serve.engine.running import RunningSequence
-from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.engine.running import PADDING_TOKENS, RunningSequence, batches, pad
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup, longest_first
 from dragoman.serve.search.options import SearchOptions
 
 PAD_ID = 0
 
 
 def make_sequence(tokens: int) -> DecodingSequence:
-    return DecodingSequence(tuple(range(1, tokens + 1)), SearchOptions(max_target_tokens=1), None, lambda _: None)
+    return DecodingSequence(tuple(range(1, tokens + 1)), SearchOptions(max_target_tokens=1), SequenceGroup(print))
 
 
 @given(st.lists(st.integers(1, 80), max_size=40))

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dragoman.serve.engine.engine import UNHEALTHY_FAILURES
-from dragoman.serve.engine.readiness import Readiness
+from dragoman.serve.engine.engines import Readiness
 from dragoman.serve.errors import NotReadyError
 from tests.support.engines import Bench
 

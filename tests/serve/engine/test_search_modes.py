@@ -47,7 +47,7 @@ def assert_found(sequence: DecodingSequence) -> None:
         expected = reference(sequence.source_ids, sequence.options)
     except BrokenSearchError:
         assert isinstance(sequence.error, InternalError)
-        assert sequence.hypotheses == []
+        assert not sequence.hypotheses
         return
     assert sequence.error is None
     assert len(sequence.hypotheses) == len(expected)
@@ -114,7 +114,7 @@ def test_a_row_without_probabilities_fails_only_its_own(make_bench: MakeBench, k
     with capture_logs() as logs:
         bench.run()
     assert isinstance(poisoned.error, InternalError)
-    assert poisoned.hypotheses == []
+    assert not poisoned.hypotheses
     assert [entry["log_level"] for entry in logs] == ["error"]
     assert_found(before)
     assert_found(after)

@@ -231,11 +231,3 @@ def test_two_that_change_a_glossary_at_once_lose_nothing(tmp_path: Path) -> None
         list(threads.map(lambda number: _add(tmp_path, made.id, number), range(2)))
     assert len(store.entries(made.id, "en", "de")) == 21
     state.close()
-
-
-def test_ten_thousand_entries_are_stored(store: Glossaries) -> None:
-    entries = [Entry(f"term {number}", (f"Wort {number}",)) for number in range(10_000)]
-    made = store.create("large", [dictionary(*entries)])
-    assert made.dictionaries[0].entry_count == 10_000
-    (found,) = find_terms("Is it term 9999?", [store.index(made.id, "en", "de")])
-    assert found.entry.targets == ("Wort 9999",)

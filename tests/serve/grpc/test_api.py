@@ -84,7 +84,7 @@ def test_a_cancellation_is_classified_by_the_remaining_time(
     async def cancel() -> None:
         with RecordedRequest(gated.service.metrics, "grpc", "translate", "id") as record:
             context: Any = FakeContext(remaining_seconds)
-            answering = asyncio.create_task(answer(message, gated.service._grpc._translate, context, record))
+            answering = asyncio.create_task(answer(message, gated.service._grpc._answer_texts, context, record))
             await asyncio.to_thread(model.stepping.wait, WAIT_SECONDS)
             answering.cancel()
             await answering

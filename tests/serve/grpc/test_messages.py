@@ -11,12 +11,17 @@ from dragoman.protos import translation_pb2 as messages
 from dragoman.protos.inference_pb2 import ModelInferRequest
 from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.grpc.message_mapper import message_reader, message_writer
-from dragoman.serve.grpc.messages import RequestParser, read_score_request, read_translate_request
+from dragoman.serve.grpc.messages import (
+    ItemParser,
+    RequestParser,
+    read_item,
+    read_score_request,
+    read_translate_request,
+)
 from dragoman.serve.observability.usage import Timings
 from dragoman.serve.protect.alignment import Alignment, Link, Span
 from dragoman.serve.protect.terms.entry import Entry
-from dragoman.serve.registry.registry import ModelDescription
-from dragoman.serve.scheduler.sequence import FairnessKey
+from dragoman.serve.registry.description import ModelDescription
 from dragoman.serve.search.hypothesis import FinishReason
 from dragoman.serve.translation import response
 from dragoman.serve.translation.fields import SearchFields
@@ -117,10 +122,14 @@ def test_a_request_has_the_fields_of_its_message() -> None:
     sent |= {"ignore_tags": ["a"], "splitting_tags": ["b", "c"], "non_splitting_tags": ["d"]}
     sent |= {"placeholders": ["all"], "preserve_formatting": True, "glossary": ["i"]}
     terms: Any = [{"source": "c", "targets": ["d", "e"], "match_case": True}, {"source": "f"}]
-    key = FairnessKey()
-    read = read_translate_request(messages.TranslateRequest(**sent, terms=terms), 7.0, key)
+    message = messages.TranslateRequest(**sent, terms=terms)
+    item = ItemParser(100).parse(messages.TranslateManyRequest(id="1", request=message).SerializeToString())
+    read = read_translate_request(message, 7.0)
     entries = [Entry("c", ("d", "e"), match_case=True), Entry("f", ("f",))]
-    assert read == TranslateRequest(**sent, terms=entries, deadline_seconds=7.0, fairness_key=key)
+    assert read == TranslateRequest(**sent, terms=entries, deadline_seconds=7.0)
+    assert (item.id, item.texts) == ("1", sent["text"])
+    assert isinstance(item.rest, bytes)
+    assert read_item(item.rest) == (read._replace(text=(), deadline_seconds=None), None)
     assert set(messages.TranslateRequest.DESCRIPTOR.fields_by_name) == {*sent, "options", "terms"}
     assert read_translate_request(messages.TranslateRequest(), None) == TranslateRequest()
 

@@ -1,20 +1,16 @@
 """The status details of gRPC errors, in google.rpc messages, and retry delays over both protocols."""
 
 import re
-from typing import Any
 
 import pytest
-from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, RetryInfo
+from google.rpc.error_details_pb2 import ErrorInfo, RequestInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from grpc import StatusCode
-from grpc_status.rpc_status import from_call
 
-from dragoman.protos.translation_pb2 import TranslateRequest
 from dragoman.serve.edge.problems import error_headers
-from dragoman.serve.errors import ERRORS, InvalidRequestError, QueueFullError, ServiceError
+from dragoman.serve.errors import ERRORS, InvalidRequestError, ServiceError
 from dragoman.serve.grpc.call import rich_status, trailers
 from tests.support.calls import details_of
-from tests.support.live import LiveService
 
 RETRIED = ["RESOURCE_EXHAUSTED", "UNAVAILABLE"]
 
@@ -44,32 +40,3 @@ def test_exactly_the_retryable_errors_carry_the_same_retry_delay_over_both_proto
     if seconds is not None:
         assert error.grpc_status in RETRIED
         assert details[RetryInfo].retry_delay.seconds == seconds
-
-
-def test_a_full_queue_has_a_retry_delay_of_one_second() -> None:
-    assert QueueFullError.retry_after_seconds == 1
-
-
-@pytest.mark.parametrize(
-    ("fields", "field", "reason"),
-    [
-        ({"text": []}, "text", "invalid"),
-        ({"text": ["fine", " "]}, "text[1]", "invalid"),
-        ({"text": ["fine"], "source_language": "fr"}, "source_language", "invalid"),
-        ({"text": ["fine"], "options": {"beam_size": 0}}, "options.beam_size", "invalid"),
-        ({"text": ["fine"], "model": "none"}, "model", "model_not_found"),
-    ],
-)
-def test_both_protocols_name_the_same_field_and_reason(
-    live: LiveService, fields: dict[str, Any], field: str, reason: str
-) -> None:
-    """The description of an invalid field is the same as in the status message."""
-    problem = live.post(fields).json()
-    assert (problem["field"], problem["reason"]) == (field, reason)
-    error: Any = live.call_error(TranslateRequest(**fields))
-    details = details_of(from_call(error))
-    assert (details[ErrorInfo].metadata["field"], details[ErrorInfo].reason) == (field, reason.upper())
-    assert (BadRequest in details) == (reason == "invalid")
-    for violation in details[BadRequest].field_violations if reason == "invalid" else ():
-        assert violation.field == field
-        assert f"{field}: {violation.description}" == error.details() == problem["detail"]

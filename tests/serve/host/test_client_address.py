@@ -7,6 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dragoman.serve.host.client_address import host_of, network_of, peer_of
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 PORTS = st.integers(1, 65535)
 
@@ -28,15 +31,6 @@ def test_the_network_of_an_ipv6_address_is_found(address: ipaddress.IPv6Address,
     assert address in ipaddress.ip_network(network_of(host))
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("192.0.2.1", "::ffff:192.0.2.1", True),
-        ("192.0.2.1", "192.0.2.2", False),
-        ("2001:db8::1", "2001:db8::2", True),
-        ("2001:db8::1", "2001:db8:0:1::1", False),
-        ("fe80::1%4", "fe80::1%eth0", True),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "same"), CASES["addresses of one client are one"])
 def test_addresses_of_one_client_are_one(one: str, other: str, *, same: bool) -> None:
     assert (network_of(one) == network_of(other)) == same

@@ -8,8 +8,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
+from dragoman.serve.edge.reader import headers_of
 from dragoman.serve.http.exchange import Exchange, make_scope
-from dragoman.serve.rest.headers import headers_of
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 CONNECTION = {"scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "state": {"key": 1}}
@@ -21,7 +21,7 @@ class FakeCarrier:
     def __init__(self) -> None:
         self.writes = list[bytes]()
         self.ended: bool | None = None
-        self.closing = False
+        self.closing = self.paused = False
 
     def write(self, data: bytes) -> None:
         self.writes.append(data)
@@ -40,9 +40,9 @@ def serve(app: App, method: bytes = b"POST", body: bytes = b"", **options: bool)
     """Runs an application for one request with a complete body."""
 
     async def run() -> FakeCarrier:
-        carrier = FakeCarrier()
+        output: Any = (carrier := FakeCarrier())
         scope = make_scope(method, b"/a%20b?c=d", "1.1", [(b"host", b"x")], CONNECTION)
-        exchange = Exchange(carrier, carrier, scope, **{"keep_alive": True, "expects_continue": False, **options})
+        exchange = Exchange(carrier, output, scope, **{"keep_alive": True, "expects_continue": False, **options})
         exchange.add_body(body)
         exchange.end_body()
         await exchange.run(app)
@@ -136,8 +136,8 @@ def test_the_body_is_received_once_and_a_waiting_client_is_asked_for_it() -> Non
 async def test_only_the_last_watch_learns_that_the_client_has_gone_away(*, early: bool) -> None:
     seen = list[str]()
     scope = make_scope(b"POST", b"/", "1.1", [(b"host", b"x")], CONNECTION)
-    carrier = FakeCarrier()
-    exchange = Exchange(carrier, carrier, scope, keep_alive=True, expects_continue=False)
+    output: Any = (carrier := FakeCarrier())
+    exchange = Exchange(carrier, output, scope, keep_alive=True, expects_continue=False)
     if early:
         exchange.disconnect()
     else:

@@ -96,7 +96,7 @@ def test_the_rest_of_an_answered_request_does_not_reset_the_connection(
 
 def test_requests_whose_bodies_never_come_shut_no_door(live: LiveService, connect: Connect) -> None:
     """More than slots, queue and those that are read or written."""
-    count = 2 * (live.service.core.load_shedder._capacity() + 1)
+    count = 2 * (live.service.core.load_shedder._capacities[0] + 1)
     for _ in range(count):
         connect().send(BEGUN_BODY)
     eventually(lambda: live.metric("inflight_requests") == count)
@@ -132,9 +132,9 @@ class Gates:
 
     def __init__(self, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
         self.parts, self.parsing, self.parse = (threading.Event() for _ in range(3))
-        for module in ("body_parser", "parameters"):
+        for module in ("bodies", "parameters"):
             monkeypatch.setattr(f"dragoman.serve.edge.{module}.check_json", self._check_json)
-        self._executor = large_work._THREAD._executor
+        self._executor = large_work.LARGE_WORK._executor
         self._executor.submit(self.parts.wait)
         stack.callback(self.parts.set)
         stack.callback(self.parse.set)

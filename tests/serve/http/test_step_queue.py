@@ -5,13 +5,11 @@ import socket
 from collections import Counter
 
 import pytest
-from prometheus_client import CollectorRegistry
 from starlette.types import Receive, Scope, Send
 
 from dragoman.serve.http.connection import Connection
-from dragoman.serve.http.limits import Connections, HttpLimits
-from dragoman.serve.http.step_queue import StepQueue
-from dragoman.serve.observability.connections import ConnectionMetrics
+from dragoman.serve.http.limits import Connections, HttpLimits, StepQueue
+from dragoman.serve.observability.metrics import ServiceMetrics
 from tests.support.live import WAIT_SECONDS
 from tests.support.raw_http import head
 
@@ -48,7 +46,7 @@ def test_requests_behind_others_start_one_in_each_iteration() -> None:
 
     async def run() -> None:
         nonlocal iteration
-        connections = Connections(HttpLimits(), ConnectionMetrics(CollectorRegistry()))
+        connections = Connections(HttpLimits(), ServiceMetrics().http_connections)
         pairs = [socket.socketpair() for _ in range(3)]
         for client, accepted in pairs:
             accepted.setblocking(False)

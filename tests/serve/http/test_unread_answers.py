@@ -14,7 +14,7 @@ from dragoman.serve.http.limits import PEAK_CONNECTIONS, Connections, HttpLimits
 from dragoman.serve.http.output import PIECE_BYTES
 from dragoman.serve.http.pipeline import Pipeline
 from dragoman.serve.http.tls import TlsLayer
-from dragoman.serve.observability.connections import CloseReason
+from dragoman.serve.observability.instruments import CloseReason
 from dragoman.serve.observability.metrics import ServiceMetrics
 from tests.support.certificates import Authority
 from tests.support.live import LiveService, eventually, run_service

@@ -15,8 +15,7 @@ from dragoman.serve.errors import InternalError, NotReadyError, QuotaExceededErr
 from dragoman.serve.host.state import State
 from dragoman.serve.keys.account import PORTION, Account
 from dragoman.serve.keys.accounts import MAX_NAMES, OTHER_KEYS, Accounts, KeyMetrics
-from dragoman.serve.keys.key import Key
-from dragoman.serve.keys.limits import KeyLimits
+from dragoman.serve.keys.key import Key, KeyLimits
 from dragoman.serve.keys.usage import Counted, UsageStore
 from tests.support.fakes import FakeClock
 

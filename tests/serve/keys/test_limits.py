@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from dragoman.serve.keys.limits import MAX_MODELS, KeyLimits, Period, period_end, period_start
+from dragoman.serve.keys.key import MAX_MODELS, KeyLimits, Period, period_end, period_start
 
 TIMES = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)).map(lambda item: item.replace(tzinfo=UTC))  # noqa: DTZ001
 

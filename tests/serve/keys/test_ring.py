@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 
 from dragoman.serve.host.files import FileError
-from dragoman.serve.keys.limits import KeyLimits
+from dragoman.serve.keys.key import KeyLimits
 from dragoman.serve.keys.ring import read_keys
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 
 def test_each_line_is_a_key_with_its_name_and_limits(tmp_path: Path) -> None:
@@ -20,17 +23,7 @@ def test_each_line_is_a_key_with_its_name_and_limits(tmp_path: Path) -> None:
     assert (second.name, second.limits) == ("", KeyLimits(priority=-3, concurrency=2))
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("secret part", "expected SETTING=VALUE"),
-        ("secret part=1", "expected SETTING=VALUE"),
-        ("secret characters=part", "characters: "),
-        ("secret name=two/words", "name: "),
-        ("secret name=web\nother name=web", "line 3: expected another name"),
-        ("secret requests_per_minute=1", "--state-dir"),
-    ],
-)
+@pytest.mark.parametrize(("line", "problem"), CASES["an invalid line is named without the key"])
 def test_an_invalid_line_is_named_without_the_key(tmp_path: Path, line: str, problem: str) -> None:
     path = tmp_path / "keys"
     path.write_text(f"fine\n{line}\n")

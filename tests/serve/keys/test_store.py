@@ -3,8 +3,7 @@
 import pytest
 
 from dragoman.serve.host.state import State
-from dragoman.serve.keys.key import digest_of, id_of
-from dragoman.serve.keys.limits import KeyLimits
+from dragoman.serve.keys.key import KeyLimits, digest_of, id_of
 from dragoman.serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
 
 

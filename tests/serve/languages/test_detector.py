@@ -6,38 +6,10 @@ import sys
 import pytest
 
 from dragoman.serve.languages.detector import MAX_CHARACTERS, MIN_CONFIDENCE, detect_language
+from tests.support.cases import cases
 
 CANDIDATES = ("cs", "de", "en", "fr")
-SENTENCES = {
-    "en": (
-        "Two young men are repairing a bicycle in front of a shop.",
-        "A girl in a red coat is feeding the ducks at the lake.",
-        "People are waiting for the train at the station.",
-        "A brown dog jumps over a wooden fence.",
-        "An old woman sells flowers at the market.",
-    ),
-    "de": (
-        "Zwei junge Männer reparieren ein Fahrrad vor einem Laden.",
-        "Ein Mädchen in einem roten Mantel füttert die Enten am See.",
-        "Leute warten am Bahnhof auf den Zug.",
-        "Ein brauner Hund springt über einen Holzzaun.",
-        "Eine alte Frau verkauft Blumen auf dem Markt.",
-    ),
-    "fr": (
-        "Deux jeunes hommes réparent un vélo devant un magasin.",
-        "Une fille en manteau rouge nourrit les canards au bord du lac.",
-        "Des gens attendent le train à la gare.",
-        "Un chien brun saute par-dessus une clôture en bois.",
-        "Une vieille femme vend des fleurs au marché.",
-    ),
-    "cs": (
-        "Dva mladí muži opravují kolo před obchodem.",
-        "Dívka v červeném kabátě krmí kachny u jezera.",
-        "Lidé čekají na vlak na nádraží.",
-        "Hnědý pes skáče přes dřevěný plot.",
-        "Stará žena prodává na trhu květiny.",
-    ),
-}
+SENTENCES: dict[str, list[str]] = cases(__file__)["sentences of one meaning"]
 
 
 @pytest.mark.parametrize(("code", "sentence"), [(code, item) for code, few in SENTENCES.items() for item in few])

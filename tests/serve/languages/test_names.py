@@ -5,16 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.serve.languages.names import language_tag
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 
-@pytest.mark.parametrize(
-    ("name", "tag"),
-    [
-        *((name, "de") for name in ("DE", " de\n", "german")),
-        *[("Haitian Creole", "ht"), ("DE-at", "de-AT"), ("de_at", "de_AT"), ("ZH-HANS-cn", "zh-Hans-CN")],
-        *((name, name) for name in ("zho_Hant", "es-419", "auto", "", "en/../de")),
-    ],
-)
+@pytest.mark.parametrize(("name", "tag"), CASES["a language has one tag in any case and by its name"])
 def test_a_language_has_one_tag_in_any_case_and_by_its_name(name: str, tag: str) -> None:
     assert language_tag(name) == tag
 

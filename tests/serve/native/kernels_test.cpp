@@ -439,6 +439,63 @@ void test_attention_of_nan(const Kernels& kernels, Record& record) {
     }
 }
 
+// Rows in slots 2 r + 1, of which every third begins. A gate may be so low that the state is forgotten.
+void test_recurrent_units(const Kernels& kernels, Record& record) {
+  Random random(16);
+  for (Index width : kWidths)
+    for (Index rows : {1, 3, 8}) {
+      const Index stride = width + 5, slots = 2 * rows;
+      const Floats x = random.numbers(rows * 2 * width, 4.0f), before = random.numbers(rows * width);
+      Floats states = random.numbers(slots * stride), y = before;
+      std::vector<std::int32_t> numbers, positions;
+      for (Index r = 0; r < rows; ++r) {
+        numbers.push_back(static_cast<std::int32_t>(2 * r + 1));
+        positions.push_back(static_cast<std::int32_t>(r % 3));
+        if (r % 3 == 0) std::fill_n(states.begin() + (2 * r + 1) * stride, width, NAN);
+      }
+      const Floats old = states;
+      std::vector<double> wanted, wanted_states(old.begin(), old.end());
+      for (Index r = 0; r < rows; ++r)
+        for (Index i = 0; i < width; ++i) {
+          const Index place = (2 * r + 1) * stride + i;
+          const double f = 1.0 / (1.0 + std::exp(-static_cast<double>(x[at((2 * r + 1) * width + i)])));
+          const double earlier = positions[at(r)] == 0 ? 0.0 : old[at(place)];
+          const double state = f * earlier + (1.0 - f) * x[at(2 * r * width + i)];
+          wanted_states[at(place)] = state;
+          wanted.push_back(before[at(r * width + i)] + std::max(0.0, state));
+        }
+      kernels.recur({x.data(), 2 * width}, rows, width, {states.data(), stride, numbers.data(), positions.data()},
+                    {y.data(), width});
+      expect_near(y, wanted, 1e-6, name(kernels, "recurrent unit", {rows, width}));
+      expect_near(states, wanted_states, 1e-6, name(kernels, "states", {rows, width}));
+      for (Index r = 0; r < rows; ++r) {
+        Floats alone = old, output(before.begin() + r * width, before.begin() + (r + 1) * width);
+        kernels.recur({x.data() + 2 * r * width, 2 * width}, 1, width,
+                      {alone.data(), stride, &numbers[at(r)], &positions[at(r)]}, {output.data(), width});
+        expect_same(output, Floats(y.begin() + r * width, y.begin() + (r + 1) * width),
+                    name(kernels, "recurrent unit alone", {rows, width, r}));
+      }
+      record.add(y), record.add(states);
+    }
+}
+
+// NaN and infinity spoil their own unit; a large gate makes no denormal number.
+void test_extreme_recurrent_units(const Kernels& kernels, Record& record) {
+  const Floats gates = {NAN, 1.0f, kInf, -kInf, 1e30f, -1e30f, 100.0f, -100.0f, 0.0f};
+  const Index width = static_cast<Index>(gates.size());
+  Floats x(at(2 * width), 2.0f), states(at(width), 0.5f), y(at(width));
+  std::copy(gates.begin(), gates.end(), x.begin() + width);
+  x[1] = NAN;
+  const std::int32_t slot = 0, position = 7;
+  std::feclearexcept(FE_ALL_EXCEPT);
+  kernels.recur({x.data(), 2 * width}, 1, width, {states.data(), width, &slot, &position}, {y.data(), width});
+  check(std::fetestexcept(FE_UNDERFLOW) == 0, name(kernels, "recurrent unit without underflow", {}));
+  check(std::isnan(y[0]) && std::isnan(y[1]), name(kernels, "recurrent unit of NaN", {}));
+  expect_near(Floats(y.begin() + 2, y.end()), {0.5, 2.0, 0.5, 2.0, 0.5, 2.0, 1.25}, 1e-6,
+              name(kernels, "extreme recurrent unit", {}));
+  record.add(y), record.add(states);
+}
+
 Chosen chosen_by_sorting(const Floats& logits, Index count, float log_sum) {
   std::vector<std::int64_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
@@ -538,7 +595,8 @@ int run() {
       {"cache layout", test_cache_layout}, {"attention", test_attention},
       {"beyond", test_attention_beyond},   {"attention of NaN", test_attention_of_nan},
       {"denormals", test_denormals},       {"choices", test_choices},
-      {"bad choices", test_bad_choices},
+      {"bad choices", test_bad_choices},   {"recurrent units", test_recurrent_units},
+      {"extreme units", test_extreme_recurrent_units},
   };
   test_registry();
   for (const auto& [title, test] : tests) {

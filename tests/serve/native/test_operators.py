@@ -29,8 +29,13 @@ KINDS = list(product((False, True), NORMS, ACTIVATIONS, PRECISIONS))
 SHAPES = [
     Shape(precision=precision, norm=norm, pre_norm=pre_norm, activation=activation, **SIZES[i % len(SIZES)])
     for i, (pre_norm, norm, activation, precision) in enumerate(KINDS)
-] + [Shape(precision=precision, **size) for precision, size in product(PRECISIONS, SIZES[1:])]
+]
+SHAPES += [
+    Shape(precision=precision, recurrent=recurrent, pre_norm=recurrent and size is ODD, **size)
+    for precision, size, recurrent in product(PRECISIONS, SIZES[1:], (False, True))
+]
 LENGTHS = (1, 16, 5, 21)
+memories = pytest.mark.parametrize("recurrent", [False, True])
 
 
 def draw_sources(shape: Shape, lengths: tuple[int, ...] = LENGTHS) -> list[list[int]]:
@@ -90,8 +95,9 @@ def check_choice(result: StepResult, row: int) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_row_has_the_same_bits_in_any_company_at_any_place(precision: Any) -> None:
-    shape = Shape(precision=precision, **ODD)
+@memories
+def test_a_row_has_the_same_bits_in_any_company_at_any_place(precision: Any, *, recurrent: bool) -> None:
+    shape = Shape(precision=precision, recurrent=recurrent, **ODD)
     model, random = Transformer(shape), np.random.default_rng(5)
     sources = draw_sources(shape, (9, 1, 17, 30, 2, 16, 5))
     tokens = random.integers(0, shape.vocabulary, (12, len(sources))).tolist()
@@ -139,14 +145,17 @@ def translate(model: Transformer, *, rows: int = 20, steps: int = 10, **options:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_caches_may_be_changed_in_place(precision: Any) -> None:
-    model = Transformer(Shape(precision=precision, **ODD))
+@memories
+def test_caches_may_be_changed_in_place(precision: Any, *, recurrent: bool) -> None:
+    model = Transformer(Shape(precision=precision, recurrent=recurrent, **ODD))
     assert translate(model, in_place=True) == translate(model, in_place=False)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_bits_do_not_depend_on_the_number_of_threads(precision: Any) -> None:
-    shape = Shape(precision=precision, heads=4, d_model=256, d_ff=512, vocabulary=1100, alignment_heads=((0, 0),))
+@memories
+def test_bits_do_not_depend_on_the_number_of_threads(precision: Any, *, recurrent: bool) -> None:
+    wide: dict[str, Any] = {"heads": 4, "d_model": 256, "d_ff": 512, "vocabulary": 1100}
+    shape = Shape(precision=precision, recurrent=recurrent, alignment_heads=((0, 0),), **wide)
     model = Transformer(shape)
     one = translate(model, rows=40, steps=3, threads=1)
     for threads in (2, 3):
@@ -154,8 +163,9 @@ def test_bits_do_not_depend_on_the_number_of_threads(precision: Any) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_session_may_run_in_several_threads_at_once(precision: Any) -> None:
-    model = Transformer(Shape(precision=precision, **ODD))
+@memories
+def test_a_session_may_run_in_several_threads_at_once(precision: Any, *, recurrent: bool) -> None:
+    model = Transformer(Shape(precision=precision, recurrent=recurrent, **ODD))
     native = NativeModel(model)
     sources = draw_sources(model.shape)
     native.encode(sources, [0, 1, 2, 3])
@@ -172,8 +182,9 @@ def test_a_session_may_run_in_several_threads_at_once(precision: Any) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_nan_stays_in_its_row_and_its_slot_can_be_used_again(precision: Any) -> None:
-    shape = Shape(precision=precision, tied=False)
+@memories
+def test_nan_stays_in_its_row_and_its_slot_can_be_used_again(precision: Any, *, recurrent: bool) -> None:
+    shape = Shape(precision=precision, recurrent=recurrent, tied=False)
     healthy, sick = Transformer(shape), Transformer(shape)
     for table in (sick.embedding, sick.source_embedding):
         table.weight[5] = table.scale[5] = math.nan

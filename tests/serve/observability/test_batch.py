@@ -1,7 +1,6 @@
 """Values that are counted together are counted once, in their order, and before a registry is read."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -28,19 +27,3 @@ def test_what_was_added_before_a_scrape_is_in_it() -> None:
     batch.add(2)
     batch.add(3)
     assert registry.get_sample_value("seen_total") == 5
-
-
-def test_threads_neither_lose_nor_repeat_values() -> None:
-    counted = list[int]()
-    pending = Pending[int](counted.extend)
-
-    def add(start: int) -> None:
-        for value in range(start, start + 2000):
-            pending.add(value)
-            if value % 7 == 0:
-                pending.flush()
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(add, range(0, 8000, 2000)))
-    pending.flush()
-    assert sorted(counted) == list(range(8000))

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from dragoman.serve.observability.batch import BATCH
-from dragoman.serve.observability.histogram import BatchedHistogram
+from dragoman.serve.observability.batch import BATCH, BatchedHistogram
 
 BUCKETS = (0.5, 1.0, 4.0)
 VALUES = st.sampled_from((0.0, 0.5, 0.75, 1.0, 3.5, 4.0, 4.5, 1e9, math.inf))

@@ -6,10 +6,11 @@ import logging
 import sys
 from typing import Any
 
+import httpx
 import pytest
 import structlog
 
-from dragoman.serve.errors import InternalError, QueueFullError
+from dragoman.serve.errors import InternalError
 from dragoman.serve.observability.log_writer import LOG_WRITER
 from dragoman.serve.observability.logs import RecordedRequest, choose_request_id, configure_logs
 from dragoman.serve.observability.metrics import ServiceMetrics
@@ -64,13 +65,6 @@ def test_a_line_is_as_structlog_writes_it(stderr: io.StringIO, metrics: ServiceM
     assert len(first_time) == len(second_time)
 
 
-def test_a_failed_request_leaves_one_line_with_its_outcome(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
-    with pytest.raises(QueueFullError), RecordedRequest(metrics, "grpc", "translate", "id-2"):
-        raise QueueFullError("full")
-    (line,) = lines(stderr)
-    assert (line["event"], line["outcome"]) == ("request", "queue_full")
-
-
 def test_an_unexpected_error_is_hidden_and_logged_without_locals(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
     def fail(_text: str) -> None:
         raise ZeroDivisionError("a detail of the inside")
@@ -107,6 +101,13 @@ def test_the_line_of_a_request_follows_the_configured_level(stderr: io.StringIO,
             pass
     (line,) = lines(stderr)
     assert line["request_id"] == str(logging.INFO)
+
+
+def test_addresses_of_downloads_are_not_logged(stderr: io.StringIO) -> None:
+    """Those of a hub may hold a signature, which gives access."""
+    with httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200))) as client:
+        client.get("https://hub.test/file?signature=1")
+    assert lines(stderr) == []
 
 
 @pytest.mark.parametrize("wanted", [False, True])

@@ -89,18 +89,6 @@ def test_names_follow_the_conventions_of_prometheus(bench: Bench) -> None:
         assert not any(sample.name.endswith("_created") for sample in family.samples)
 
 
-def test_limits_state_and_information_are_gauges(bench: Bench) -> None:
-    bench.metrics.set_limits(slots=8, queue_limit=32)
-    bench.metrics.set_ready(ready=True)
-    bench.service.set_state(ready=True, draining=False)
-    bench.service.set_build({"version": "1.2"})
-    bench.metrics.set_info({"opset": "20"})
-    assert (bench.value("slots"), bench.value("queue_limit")) == (8, 32)
-    assert (bench.plain("ready"), bench.plain("draining"), bench.value("model_ready")) == (1, 0, 1)
-    assert bench.plain("build_info", version="1.2") == 1
-    assert bench.value("model_info", opset="20") == 1
-
-
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.serve.page.conftest import SENTENCES, TRANSLATED, cells_of_the_map
 from tests.support.live import eventually
@@ -50,11 +50,6 @@ def open_alternatives(page: Page) -> str:
     page.keyboard.press("Enter")
     page.locator("#alternatives small").first.wait_for()
     return word
-
-
-def test_a_text_is_translated(page: Page) -> None:
-    type_text(page)
-    assert page.inner_text("#target").startswith("Ein Mann")
 
 
 def test_languages_are_chosen(page: Page) -> None:
@@ -136,6 +131,21 @@ def test_the_map_of_a_layer_and_a_head_is_shown(page: Page) -> None:
     expect(page.locator("#attention .note")).to_contain_text("Layer: 0. Head: 1.")
     assert cells_of_the_map(page) != mean
     assert page.evaluate("document.activeElement.id") == "map-head"
+
+
+def test_the_focus_stays_when_the_choice_of_layers_and_heads_appears(page: Page) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/v1/attention", hold)
+    type_text(page)
+    press(page, "#attention summary")
+    tab_to(page, "#map-svg")
+    held[0].continue_()
+    page.wait_for_selector("#map-layer")
+    expect(page.locator("#map-svg")).to_be_focused()
 
 
 def test_another_of_the_best_translations_is_shown(page: Page) -> None:

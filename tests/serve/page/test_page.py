@@ -16,11 +16,17 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.protos.translation_pb2 import TranslateRequest
 from tests.serve.page.conftest import PAIR, SENTENCES, cells_of_the_map, new_page, opened_at, translate
 from tests.serve.page.shown_code import data_of, forms_of_the_request, posted, printed_by
+from tests.support.cases import cases
 from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.live import LiveService, eventually, run_service
 
+CASES = cases(__file__)
+
 # Its translation takes several times as long as a keystroke.
-LONG = " ".join([SENTENCES] * 100)
+# Equal sentences would be decoded once.
+LONG = " ".join(
+    f"{number} men in blue shirts stand on a ladder and look at {number + 1} dogs." for number in range(120)
+)
 SECOND = "Two dogs run over the green grass."
 DOUBTFUL = "Quantum tax law abolishes seven melancholy carburetors."
 
@@ -139,16 +145,7 @@ def test_screen_readers_hear_each_sentence_by_itself(page: Page) -> None:
     assert len(spoken) == 2
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
-        (["One dog r"], []),
-        (["One dog. Two d"], ["One dog."]),
-        (["One dog. Two d", "One dog. Two dogs. Th"], ["One dog.", "Two dogs."]),
-        (["One dog. Two d", "One dog. Two dogs. ", None], ["One dog.", "Two dogs."]),
-        (["One dog.", None, "One dog. Three dogs.", None], ["Three dogs."]),
-    ],
-)
+@pytest.mark.parametrize(("texts", "expected"), CASES["a sentence is spoken once when complete"])
 def test_a_sentence_is_spoken_once_when_complete(page: Page, texts: list[str | None], expected: list[str]) -> None:
     """None ends a translation; the next text belongs to another one."""
     page.evaluate(
@@ -197,15 +194,7 @@ def test_the_translation_is_copied_also_without_the_clipboard_of_secure_pages(pa
         assert page.evaluate("kept.readText()") == page.inner_text("#target")
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (None, "The server cannot be reached. Is it running?"),
-        ((429, "queue_full"), "The server is busy. Try again in a moment."),
-        ((503, "not_ready"), "The server loads its models. Try again in a moment."),
-        ((400, "invalid"), "text[0]: of no use"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "words"), CASES["errors are said in words"])
 def test_errors_are_said_in_words(opened: Page, answer: tuple[int, str] | None, words: str) -> None:
     def respond(route: Route) -> None:
         if answer is None:
@@ -283,11 +272,13 @@ def test_the_map_of_a_layer_and_head_is_that_of_the_interface(page: Page, live: 
         answer = live.post({"pairs": pairs, **PAIR, **place}, path="/v1/attention").json()
         expected = pytest.approx(opacities(answer["attentions"][0]["alignment"]["weights"]), abs=1e-3)
         eventually(lambda expected=expected: cells_of_the_map(page) == expected)  # type: ignore[misc]
-    with page.expect_download() as download:
-        page.click("text=Save as SVG")
-    download.value.save_as(tmp_path / "map")
-    assert download.value.suggested_filename == "attention-layer-2-head-all.svg"
-    assert "Layer: 2. Head: all" in (tmp_path / "map").read_text()
+    for name, start in (("svg", b"<svg"), ("png", b"\x89PNG")):
+        with page.expect_download() as download:
+            page.click(f"text=Save as {name.upper()}")
+        download.value.save_as(tmp_path / name)
+        assert download.value.suggested_filename == f"attention-layer-2-head-all.{name}"
+        assert (tmp_path / name).read_bytes().startswith(start)
+    assert "Layer: 2. Head: all" in (tmp_path / "svg").read_text()
 
 
 def test_a_model_without_attention_per_head_says_so(opened: Page) -> None:
@@ -297,16 +288,6 @@ def test_a_model_without_attention_per_head_says_so(opened: Page) -> None:
     opened.click("#attention summary")
     expect(opened.locator("#attention .note")).to_contain_text("this mean only")
     assert opened.locator("#map-layer").count() == 0
-
-
-def test_the_map_is_saved_as_svg_and_png(page: Page, tmp_path: Path) -> None:
-    translate(page)
-    page.click("#attention summary")
-    for name, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
-        with page.expect_download() as download:
-            page.click(f"text=Save as {name}")
-        download.value.save_as(tmp_path / name)
-        assert (tmp_path / name).read_bytes().startswith(start)
 
 
 def test_html_keeps_its_tags_and_the_preview_runs_no_script(page: Page) -> None:

@@ -5,7 +5,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from tests.serve.page.conftest import SENTENCES, new_page, opened_at, translate
 
 SHADE = "id => getComputedStyle(document.querySelector(id)).color"
-PAUSE, NOTE, SILENT = 200, 1000, 5000
+PAUSE, NOTE, RETRY, SILENT = 200, 1000, 2000, 5000
 
 
 def hang(page: Page, address: str) -> list[Route]:
@@ -92,3 +92,28 @@ def test_the_panes_grow_so_that_only_the_page_scrolls(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollHeight > 2 * innerHeight")
     page.click("#clear")
     page.wait_for_function("() => document.documentElement.scrollHeight < 1.2 * innerHeight")
+
+
+def test_the_download_of_a_model_is_no_error_until_it_fails(opened: Page) -> None:
+    """The page repeats the request, in the language of the page."""
+    opened.clock.install()
+    fetching, failed = "fetching de-cs", "de-cs: cannot be fetched: no connection"
+    answers = [(fetching, "fetching"), (f"{fetching}, 23 of 43 MB", "fetching"), (failed, "not_ready")]
+
+    def answer(route: Route) -> None:
+        detail, reason = answers.pop(0)
+        route.fulfill(status=503, json={"detail": detail, "reason": reason})
+
+    opened.route("**/v1/translate/stream", answer)
+    opened.fill("#source", "A dog.")
+    error = opened.locator("#error")
+    opened.clock.run_for(PAUSE)
+    expect(error).to_have_text(fetching)
+    opened.clock.run_for(RETRY)
+    expect(error).to_have_text("fetching de-cs, 23 of 43 MB")
+    assert opened.evaluate(SHADE, "#error") == opened.evaluate(SHADE, "#count")
+    opened.select_option("#ui-language", "de")
+    expect(error).to_have_text("de-cs wird heruntergeladen, 23 von 43 MB")
+    opened.clock.run_for(RETRY)
+    expect(error).to_have_text(failed)
+    assert opened.evaluate(SHADE, "#error") != opened.evaluate(SHADE, "#count")

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dragoman.serve.protect.alignment import Alignment, Link, Span, align_tokens, align_words, compose, find_words
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 Spans = list[tuple[int, int]]
 TEXTS = st.text(alphabet="ab .,é\u00a0\u200b中文。ไทย$'\n", min_size=1, max_size=20)
@@ -29,18 +32,7 @@ def random_attention(target: Sequence[object], source: Sequence[object], seed: i
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)[:, :-1]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("A man runs.", ["A", "man", "runs", "."]),
-        ('"No," said A.-M. O\'Neil...', ['"', "No", ',"', "said", "A.-M", ".", "O'Neil", "..."]),
-        ("It costs $5 (or 5%)", ["It", "costs", "$", "5", "(", "or", "5", "%)"]),
-        ("  - \u00a0x\u200by \n", ["-", "x\u200by"]),
-        ("नमस्ते दुनिया।", ["नमस्ते", "दुनिया", "।"]),
-        ("", []),
-        (" ", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), CASES["words are separated by white space and punctuation"])
 def test_words_are_separated_by_white_space_and_by_punctuation_at_their_ends(text: str, words: list[str]) -> None:
     assert [text[start:end] for start, end in find_words(text, [])] == words
 

@@ -13,16 +13,14 @@ import httpx
 import pytest
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message as ProtoMessage
-from google.rpc.status_pb2 import Status
 from starlette.types import Message
 
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.protos import translation_pb2 as messages
 from dragoman.serve.app import open_service
 from dragoman.serve.ray_serve.proxy_methods import METHODS, SERVICE, add_translation_service
-from dragoman.serve.ray_serve.replica import CallEndedError, Replica, ReplicaApp
+from dragoman.serve.ray_serve.replica import Replica, ReplicaApp
 from dragoman.serve.ray_serve.settings import RaySettings
-from tests.support.calls import failure_of
 from tests.support.fake_bundles import LONG_TEXT, direction, put_bundle
 from tests.support.fakes import FakeModel, FiniteModel
 from tests.support.live import WAIT_SECONDS, GatedModel
@@ -31,7 +29,6 @@ pytestmark = pytest.mark.anyio
 REPLICA = "dragoman.serve.ray_serve.replica"
 GOOD = messages.TranslateRequest(text=["alpha beta."]).SerializeToString()
 LONG = messages.TranslateRequest(text=[LONG_TEXT]).SerializeToString()
-BLANK = messages.TranslateRequest(text=[" "]).SerializeToString()
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
@@ -85,7 +82,7 @@ class Started:
 
     async def loaded(self, rows: int) -> None:
         """Waits until this number of rows runs."""
-        scheduler = next(iter(self.replica._service.models)).pipeline.scheduler
+        scheduler = self.replica._service.models.pipelines[0].scheduler
         await eventually(lambda: scheduler.running_rows == rows)
 
 
@@ -144,27 +141,6 @@ def test_the_proxy_gets_the_methods_of_the_service_as_bytes() -> None:
     assert {value.request_deserializer for value in registered.values()} == {None}
     streams = {path for path, item in registered.items() if item.response_streaming}
     assert streams == {f"/{SERVICE.full_name}/TranslateStream"}
-
-
-@pytest.mark.parametrize(("data", "field"), [(BLANK, "text[0]"), (b"\xff", "request")])
-async def test_an_error_has_status_details_and_an_empty_message(run: Any, data: bytes, field: str) -> None:
-    context = Context(**{"x-request-id": "mine"})
-    async with run() as started:
-        assert await started.replica.Translate(data, context) == Empty()
-    assert context.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert context.details.startswith(f"{field}: ")
-    failure = failure_of(Status.FromString(context.trailers["grpc-status-details-bin"]))
-    assert (failure.reason, failure.field, failure.request_id) == ("invalid", field, "mine")
-    assert context.trailers["x-request-id"] == "mine"
-
-
-async def test_an_error_of_a_stream_ends_it_with_its_status(run: Any) -> None:
-    context = Context()
-    async with run() as started:
-        with pytest.raises(CallEndedError):
-            await anext(started.replica.TranslateStream(BLANK, context))
-    assert context.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert context.details.startswith("text[0]: ")
 
 
 async def test_a_request_without_a_key_is_rejected_over_both_protocols(run: Any) -> None:
@@ -249,10 +225,3 @@ async def test_a_system_exit_becomes_an_error_that_ray_reports(monkeypatch: pyte
     monkeypatch.setattr(f"{REPLICA}.configure_logs_and_traces", refuse)
     with pytest.raises(RuntimeError, match="--trace-endpoint"):
         await Replica(RaySettings()).__serve_build_asgi_app__()
-
-
-async def test_the_proxy_adds_the_id_of_a_request(run: Any) -> None:
-    async with run() as started, started.http() as client:
-        answer = await client.post("/v1/translate", json={"text": "alpha."})
-    assert "x-request-id" not in answer.headers
-    assert "content-type" in answer.headers

@@ -43,7 +43,7 @@ def folder(tokenizer: Tokenizer, tmp_path: Path) -> Path:
 @pytest.fixture
 def live(models: Models, folder: Path) -> Iterator[LiveService]:
     sizes: dict[str, Any] = {"engines": 1, "slots": SLOTS, "queue_limit": QUEUE_LIMIT}
-    with run_service(folder, load=lambda _, bundle: [models[bundle.folder.name]], **sizes) as live:
+    with run_service(folder, load=lambda _, bundle: [models[bundle.folder.name]], leaping=True, **sizes) as live:
         for model in models.values():
             model.prefills.clear()
         yield live
@@ -169,15 +169,18 @@ def test_a_request_without_a_deadline_gets_one_for_both_translations(live: LiveS
     before_seconds = time.monotonic()
     live.call(MESSAGE, timeout=None)
     assert len(sequences) == 2
-    (deadline_seconds,) = {sequence.deadline_seconds for sequence in sequences}
+    (deadline_seconds,) = {sequence.group.deadline_seconds for sequence in sequences}
     assert deadline_seconds is not None
     assert 30 <= deadline_seconds - before_seconds < 60
 
 
 def test_both_translations_share_the_deadline(live: LiveService, models: Models) -> None:
     models["second"].gate.clear()
-    late = live.post(LONG, headers={"x-request-timeout-ms": "1000"})
-    assert (late.status_code, late.json()["reason"]) == (504, "deadline_exceeded")
+    with ThreadPoolExecutor() as pool:
+        late = pool.submit(live.post, LONG, headers={"x-request-timeout-ms": "30000"})
+        eventually(lambda: live.metric("sequences_running", model="second") == 1)
+        live.leap(30.0)
+        assert (late.result().status_code, late.result().json()["reason"]) == (504, "deadline_exceeded")
     models["second"].gate.set()
     eventually(lambda: load_of(live, "second") == 0)
     finished = "sequences_finished_total"

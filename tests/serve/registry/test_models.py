@@ -273,7 +273,7 @@ def test_the_watch_continues_after_an_unexpected_error(
 
         monkeypatch.setattr(target, name, fail_or_work)
 
-    fail_twice(next(model for model in own.service.models if model.name == "fr-en").pipeline, "warm_up")
+    fail_twice(own.service.models.get("fr-en").pipeline, "warm_up")
     fail_twice(own.service, "_publish_health")
     fail_twice(own.service.core.security.accounts, "write")
     break_model(own, models["fr-en"])

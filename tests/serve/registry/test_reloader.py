@@ -17,9 +17,8 @@ import pytest
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import MANIFEST_FILE, Bundle
 from dragoman.serve.registry.lifecycle import Stage
-from dragoman.serve.registry.loader import LoadModels, load_threads
+from dragoman.serve.registry.loader import MAX_STUCK_LOADS, LoadModels, load_threads
 from dragoman.serve.registry.pipeline import Pipeline
-from dragoman.serve.registry.reloader import MAX_STUCK_LOADS
 from dragoman.serve.runtime.model import Model
 from dragoman.serve.settings import ServeSettings
 from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS, direction, load_fakes, put_bundle
@@ -287,7 +286,7 @@ LIMIT_SECONDS = 2.0
 @contextmanager
 def impatient(live: LiveService) -> Iterator[None]:
     """Gives loads a short limit while the block runs."""
-    loader = live.service._loader
+    loader = live.service.keeper._loader
     patient = loader._settings
     loader._settings = patient.model_copy(update={"load_timeout_seconds": LIMIT_SECONDS})
     yield

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from dragoman.serve.bundle.directions import AllPairs, ListedDirections
 from dragoman.serve.bundle.manifest import BundleDirection, LanguageToken, Multilingual
 from dragoman.serve.errors import InvalidRequestError, ModelNotFoundError
-from dragoman.serve.registry.route import Offers, find_hop, find_route, find_sources, has_several_sources
+from dragoman.serve.registry import route as module
+from dragoman.serve.registry.route import Offers, Routes, find_hop, find_route, find_sources, has_several_sources
 from dragoman.serve.translation.request import ScoreRequest, TranslateRequest
 
 LANGUAGES = ("cs", "de", "en", "fr")
@@ -186,3 +187,15 @@ def test_equal_languages_are_named_in_every_form(languages: tuple[str, str]) -> 
     source, target = languages
     with pytest.raises(InvalidRequestError, match=r'target_language: Source and target language are equal: "de"'):
         find_route(TranslateRequest(source_language=source, target_language=target, allow_pivot=True), MANY)
+
+
+def test_known_routes_are_those_that_would_be_found_and_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ROUTES", 2)
+    routes = Routes(MANY)
+    sources = ["en", f"en-{LONG}", "EN", "English", "fr"]
+    for source in 2 * sources:
+        request = TranslateRequest(source_language=source, target_language="de")
+        assert routes.find(request) == find_route(request, MANY)
+    assert [key[1] for key in routes._known] == ["en", "EN"]
+    with pytest.raises(InvalidRequestError):
+        routes.find(TranslateRequest(source_language="cs", target_language="de"))

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases
 from tests.support.live import LiveService, run_service
+
+CASES = cases(__file__)
 
 PAGE = "https://page.example"
 TEXTS = ["alpha beta."] * 8
@@ -17,14 +20,7 @@ def open_to_a_page(bundle_path: Path) -> Iterator[LiveService]:
         yield service
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/v1/translate", {"text": "ab ba"}),
-        ("/v1/score", {"pairs": [{"text": "ab", "translation": "ba"}]}),
-        ("/v2/models/fake/generate", {"text_input": "ab ba"}),
-    ],
-)
+@pytest.mark.parametrize(("path", "body"), CASES["responses have timings in milliseconds"])
 def test_responses_have_timings_in_milliseconds(letters_live: LiveService, path: str, body: dict[str, object]) -> None:
     answer = letters_live.post(body, path=path)
     assert answer.status_code == 200, answer.text

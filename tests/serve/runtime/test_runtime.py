@@ -157,15 +157,6 @@ def test_the_size_of_the_batch_changes_nothing(sessions: HostSessions, forced: l
         assert_alone(runtime, forced[:rows])
 
 
-def test_reused_slots_change_nothing(sessions: HostSessions, forced: list[Forced]) -> None:
-    """Sources of all lengths, then short ones in the same slots, then all lengths again."""
-    runtime = sessions.runtime(slots=12)
-    by_length = sorted(forced, key=lambda sequence: len(sequence.source_ids))
-    for some in (forced[:12], by_length[:12], forced[12:24]):
-        encode_all(runtime, some)
-        assert_alone(runtime, some)
-
-
 @pytest.mark.parametrize("shift", [1, 7, 16, 32])
 def test_the_position_in_the_batch_changes_nothing(sessions: HostSessions, forced: list[Forced], shift: int) -> None:
     rotated = [*forced[shift:], *forced[:shift]]
@@ -188,14 +179,6 @@ def test_the_content_of_padding_changes_nothing(sessions: HostSessions, forced: 
         row[length:] = 5
     runtime = sessions.runtime(slots=COUNT)
     runtime.encode(ids, lengths, each(range(len(ids))))
-    assert_alone(runtime, forced)
-
-
-def test_encoding_in_groups_changes_nothing(sessions: HostSessions, forced: list[Forced]) -> None:
-    runtime = sessions.runtime(slots=COUNT)
-    for first in range(0, COUNT, 5):
-        rows = np.arange(first, min(first + 5, COUNT))
-        runtime.encode(*pad([sequence.source_ids for sequence in forced[first : first + 5]]), each(rows))
     assert_alone(runtime, forced)
 
 

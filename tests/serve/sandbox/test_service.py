@@ -11,7 +11,7 @@ import pytest
 from dragoman.serve.documents import reader as documents
 from dragoman.serve.edge import parameters
 from dragoman.serve.glossaries import reader as glossaries
-from dragoman.serve.sandbox import host, limits
+from dragoman.serve.sandbox import host, worker
 from tests.support.live import LiveService, eventually, run_service
 from tests.support.paths import ROOT
 from tests.support.processes import children
@@ -88,7 +88,7 @@ def test_a_request_beyond_a_limit_is_refused_with_the_limit(
     live: LiveService, monkeypatch: pytest.MonkeyPatch, send: Callable[[LiveService], httpx.Response]
 ) -> None:
     add_parsers(monkeypatch, "tests.support.endless_parsers")
-    monkeypatch.setattr(limits, "WALL_SECONDS_PER_CPU_SECOND", 600.0)
+    monkeypatch.setattr(worker, "WALL_SECONDS_PER_CPU_SECOND", 600.0)
     for module in (parameters, glossaries):
         monkeypatch.setattr(module, "_BASE_SECONDS", 0)
     answer = send(live)
@@ -98,7 +98,7 @@ def test_a_request_beyond_a_limit_is_refused_with_the_limit(
 
 def test_a_document_beyond_a_limit_fails_with_the_limit(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
     add_parsers(monkeypatch, "tests.support.endless_parsers")
-    monkeypatch.setattr(limits, "WALL_SECONDS_PER_CPU_SECOND", 600.0)
+    monkeypatch.setattr(worker, "WALL_SECONDS_PER_CPU_SECOND", 600.0)
     monkeypatch.setattr(documents, "_BASE_SECONDS", 0)
     document = send_document(live)
     eventually(lambda: status_of(live, document) == "failed")
@@ -156,7 +156,7 @@ def test_the_threads_of_documents_are_not_those_of_metrics(live: LiveService, mo
         assert leave.wait(60)
 
     assert live.service._documents is not None
-    monkeypatch.setattr(live.service._documents.jobs._store, "find", wait)
+    monkeypatch.setattr(live.service._documents.jobs.store, "find", wait)
     with ThreadPoolExecutor(40) as pool:
         waiting = [pool.submit(live.get, f"/v1/documents/{number:032x}") for number in range(40)]
         assert entered.acquire(timeout=60)

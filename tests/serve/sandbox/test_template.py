@@ -9,8 +9,8 @@ from dataclasses import asdict
 
 import pytest
 
-from dragoman.serve.sandbox.limits import MEBIBYTE, Limits
 from dragoman.serve.sandbox.template import Template
+from dragoman.serve.sandbox.worker import MEBIBYTE, Limits
 
 LIMITS = Limits(memory_bytes=MEBIBYTE, cpu_seconds=1, wall_seconds=10.0, output_bytes=MEBIBYTE)
 

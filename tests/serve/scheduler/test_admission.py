@@ -1,7 +1,7 @@
 """Admission over real connections: bounded by the available room, before texts are tokenized."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +28,9 @@ class CountingTokenizer:
         self._tokenizer = tokenizer
         self.texts: list[str] = []
 
-    def encode(self, text: str) -> Any:
-        self.texts.append(text)
-        return self._tokenizer.encode(text)
+    def encode_all(self, texts: Sequence[str]) -> Any:
+        self.texts += texts
+        return self._tokenizer.encode_all(texts)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tokenizer, name)

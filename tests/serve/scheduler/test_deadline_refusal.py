@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.serve.errors import DeadlineExceededError, DeadlineUnmeetableError, QueueTimeoutError
-from dragoman.serve.scheduler.deadline_refusal import RUNS, ThroughputEstimate, check_wait
+from dragoman.serve.scheduler.request_scheduler import RUNS, ThroughputEstimate, check_wait
 
 
 def observed(window: int, *freed: tuple[float, int]) -> ThroughputEstimate:

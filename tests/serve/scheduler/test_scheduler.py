@@ -219,7 +219,7 @@ def test_times_and_ends_of_sequences_are_measured() -> None:
     scheduler.schedule(3, 0)
     assert scheduler.oldest_seconds == 0
     translated.encoded_seconds = 3.0
-    translated.hypotheses = [Hypothesis((4,), 0.0, 0.0, FinishReason.EOS, ())]
+    translated.hypotheses = (Hypothesis((4,), 0.0, 0.0, FinishReason.EOS, ()),)
     cancelled.decoded_tokens, expired.decoded_tokens = 2, 3
     clock.seconds = 4.0
     scheduler.cancel(cancelled)
@@ -252,7 +252,7 @@ def test_a_callback_may_wait_for_another_thread_that_calls_the_scheduler(make_sc
         scheduler.submit([make_sequence()])
         queued.set()
 
-    def submit_elsewhere(_sequence: DecodingSequence) -> None:
+    def submit_elsewhere(_ended: list[DecodingSequence]) -> None:
         threading.Thread(target=submit).start()
         assert queued.wait(WAIT_SECONDS)
 

@@ -88,7 +88,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         now = self.clock.seconds
         new = [
             make_sequence(
-                tokens, patience and now + patience, self.ended.append, rows=rows, priority=priority, fairness_key=key
+                tokens, patience and now + patience, self.ended.extend, rows=rows, priority=priority, fairness_key=key
             )
             for tokens, patience, rows, priority, key in specs
         ]
@@ -124,7 +124,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         engine = data.draw(st.sampled_from([engine for engine in self.reference.running if engine]))
         sequence = engine.pop(data.draw(st.integers(0, len(engine) - 1)))
         error = InternalError("broken") if fails else None
-        sequence.hypotheses = [Hypothesis((), 0.0, 0.0, FinishReason.EOS, ())]
+        sequence.hypotheses = (Hypothesis((), 0.0, 0.0, FinishReason.EOS, ()),)
         self.scheduler.finish(sequence, error)
         assert self.ended[-1] is sequence
         assert len(sequence.hypotheses) == (0 if fails else 1)
@@ -280,7 +280,7 @@ def test_two_engines_and_many_callers_lose_nothing(make_scheduler: MakeScheduler
     finished: list[DecodingSequence] = []
 
     def make(number: int) -> DecodingSequence:
-        return make_sequence(1 + number % 5, None, finished.append, rows=1 + number % 4, fairness_key=number)
+        return make_sequence(1 + number % 5, None, finished.extend, rows=1 + number % 4, fairness_key=number)
 
     requests = [[make(number) for _ in range(5)] for number in range(60)]
 

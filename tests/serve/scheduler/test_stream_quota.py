@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from dragoman.serve import errors
 from dragoman.serve.observability.metrics import Metrics
-from dragoman.serve.scheduler.admission import Reservation
+from dragoman.serve.scheduler.request_scheduler import Reservation
 from dragoman.serve.scheduler.scheduler import Scheduler
 from dragoman.serve.scheduler.sequence import FairnessKey
 from dragoman.serve.scheduler.stream_quota import StreamQuota

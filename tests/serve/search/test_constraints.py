@@ -55,19 +55,6 @@ def test_a_token_is_forbidden_if_it_repeats_an_ngram_and_only_then(target: list[
     assert logits.tolist() == np.array(expected, np.float32).tolist()
 
 
-@pytest.mark.parametrize(("size", "forbidden"), [*enumerate([[], [3, 4, 5], [3, 4, 5], [5], [5], [5], []]), (10, [])])
-def test_the_size_decides_which_tokens_repeat(size: int, forbidden: list[int]) -> None:
-    logits = np.zeros(VOCABULARY, np.float32)
-    constraints.forbid_repeated_ngrams(logits, [3, 4, 3, 3, 5, 3, 4, 3, 3], size, EOS_ID)
-    assert np.flatnonzero(logits == -np.inf).tolist() == forbidden
-
-
-def test_only_the_given_tokens_are_forbidden() -> None:
-    logits = np.zeros(4, np.float32)
-    constraints.forbid(logits, [1, 3, 1])
-    assert logits.tolist() == [0.0, -np.inf, 0.0, -np.inf]
-
-
 @pytest.mark.parametrize("token_id", [0, EOS_ID + 1, VOCABULARY - 1])
 def test_the_end_is_postponed_while_any_other_token_is_left(token_id: int) -> None:
     logits = np.full(VOCABULARY, -np.inf, np.float32)

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.search.sampling import draw, uniforms
 from tests.support import search_reference
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 ALMOST_ONE = 1 - 2.0**-53
 # The 0.999 quantiles of the chi-square distribution by degrees of freedom.
@@ -55,17 +58,7 @@ def test_the_reference_draws_the_same(temperature: float, top_k: int, top_p: flo
     assert token_ids.tolist() == [search_reference.draw(row, options, number) for row, number in rows]
 
 
-@pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p", "expected"),
-    [
-        (1.0, 0, 1.0, [0.1, 0.4, 0.05, 0.25, 0.2]),
-        (0.5, 0, 1.0, [0.01, 0.16, 0.0025, 0.0625, 0.04]),
-        (1.0, 3, 1.0, [0.0, 0.4, 0.0, 0.25, 0.2]),
-        (1.0, 0, 0.7, [0.0, 0.4, 0.0, 0.25, 0.2]),
-        (1.0, 4, 0.6, [0.0, 0.4, 0.0, 0.25, 0.0]),
-        (0.5, 0, 0.8, [0.0, 0.16, 0.0, 0.0625, 0.0]),
-    ],
-)
+@pytest.mark.parametrize(("temperature", "top_k", "top_p", "expected"), CASES["tokens are drawn by probability"])
 def test_tokens_are_drawn_by_probability(temperature: float, top_k: int, top_p: float, expected: list[float]) -> None:
     count = 5_000
     logits = np.tile(np.log(np.array([0.1, 0.4, 0.05, 0.25, 0.2], np.float32)), (count, 1))
@@ -79,27 +72,7 @@ def test_tokens_are_drawn_by_probability(temperature: float, top_k: int, top_p: 
 
 
 @pytest.mark.parametrize(
-    ("probabilities", "options", "expected"),
-    [
-        # Top-p keeps the token that crosses the threshold.
-        *[([0.2, 0.5, 0.3], {"top_p": top_p}, [1]) for top_p in (0.0, 0.49)],
-        *[([0.2, 0.5, 0.3], {"top_p": top_p}, [1, 2]) for top_p in (0.51, 0.79)],
-        *[([0.2, 0.5, 0.3], {"top_p": top_p}, [0, 1, 2]) for top_p in (0.81, 1.0)],
-        # Tokens that reach the threshold exactly are enough.
-        ([0.25] * 4, {"top_p": 0.5}, [0, 1]),
-        # Ties keep the lower ids, below tokens that are more probable and without any.
-        ([0.1, 0.3, 0.3, 0.3], {"top_k": 1}, [1]),
-        ([0.1, 0.3, 0.3, 0.3], {"top_k": 2}, [1, 2]),
-        ([0.1, 0.3, 0.3, 0.3], {"top_k": 4}, [0, 1, 2, 3]),
-        ([0.2, 0.2, 0.4, 0.2], {"top_k": 2}, [0, 2]),
-        ([0.1, 0.3, 0.3, 0.3], {"top_p": 0.5}, [1, 2]),
-        ([0.2, 0.2, 0.4, 0.2], {"top_p": 0.5}, [0, 2]),
-        # Top-p is a share of what top-k kept: 0.4 has a share of 0.57 of 0.4 and 0.3.
-        ([0.3, 0.4, 0.2, 0.1], {"top_k": 2, "top_p": 0.5}, [1]),
-        ([0.3, 0.4, 0.2, 0.1], {"top_p": 0.5}, [0, 1]),
-        # The temperature comes before top-p.
-        ([0.5, 0.3, 0.2], {"temperature": 0.2, "top_p": 0.8}, [0]),
-    ],
+    ("probabilities", "options", "expected"), CASES["top k and top p keep the most probable tokens"]
 )
 def test_top_k_and_top_p_keep_the_most_probable_tokens(
     probabilities: list[float], options: dict[str, Any], expected: list[int]

@@ -4,7 +4,6 @@ import math
 import zlib
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from dragoman.serve.search.hypothesis import MIN_COVERAGE, FinishReason
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.search.sampling import uniforms
 from tests.support import search_reference
-from tests.support.search_reference import BrokenSearchError, Found, Tokens
+from tests.support.search_reference import Found, Tokens
 
 BOS_ID, EOS_ID = 1, 2
 VOCABULARY = 7
@@ -82,66 +81,10 @@ def test_beam_search_finds_what_it_finds_in_training(beam_size: int, length_pena
             assert ours.normalized_score == pytest.approx(theirs.normalized_score, rel=1e-5)
 
 
-def test_greedy_search_is_beam_search_with_one_hypothesis() -> None:
-    for sentence in range(20):
-        seen = search_reference.Sentence(partial(random_logits, sentence), OPTIONS, EOS_ID, None)
-        assert search_reference.beam(seen) == [search_reference.greedy(seen)]
-
-
-def test_ties_go_to_the_lowest_token() -> None:
-    table: Table = {(): {B: 0.3, A: 0.3, C: 0.3}}
-    assert targets(search(table, OPTIONS)) == [(A,)]
-    assert targets(search(table, BEAM)) == [(A,), (B,)]
-
-
-def test_the_scores_are_those_of_the_tokens_and_of_the_end() -> None:
-    (found,) = search({(): {A: 0.5, B: 0.25}, (A,): {EOS_ID: 0.8, B: 0.1}}, OPTIONS)
-    # The unlisted tokens have almost no probability, so the listed ones are renormalized to nearly 1.
-    expected = [math.log(0.5 / 0.75), math.log(0.8 / 0.9)]
-    assert found.token_scores == pytest.approx(expected, abs=1e-6)
-    assert found.score == pytest.approx(sum(expected), abs=1e-6)
-    assert found.normalized_score == pytest.approx(sum(expected) / 2, abs=1e-6)
-    assert found.finish_reason == FinishReason.EOS
-
-
-@pytest.mark.parametrize("options", KINDS)
-def test_a_hypothesis_is_cut_at_the_limit_without_a_test_for_the_end(options: SearchOptions) -> None:
-    requested = []
-
-    def next_logits(tokens: Tokens) -> NDArray[np.float64]:
-        requested.append(len(tokens))
-        return table_logits({(): {A: 1.0}, (A,): {B: 1.0}}, tokens)
-
-    found = search_reference.search(next_logits, options._replace(max_target_tokens=2), eos_id=EOS_ID)[0]
-    assert (found.target_ids, found.finish_reason) == ((A, B), FinishReason.LENGTH)
-    assert len(found.token_scores) == 2
-    assert max(requested) == 1
-
-
-@pytest.mark.parametrize("options", KINDS)
-def test_rules_about_tokens_and_lengths_are_kept(options: SearchOptions) -> None:
-    for sentence in range(10):
-        for found in search_randomly(sentence, options._replace(min_target_tokens=4)):
-            assert len(found.target_ids) >= 4
-        for found in search_randomly(sentence, options._replace(suppressed_ids=(A, 0, 3))):
-            assert {A, 0, 3}.isdisjoint(found.target_ids)
-        for found in search_randomly(sentence, options._replace(max_target_tokens=8, no_repeat_ngram_tokens=2)):
-            pairs = list(zip(found.target_ids, found.target_ids[1:], strict=False))
-            assert len(set(pairs)) == len(pairs)
-
-
 def test_the_other_tokens_share_the_probability_of_forbidden_ones() -> None:
     (found,) = search({(): {A: 0.5, B: 0.3, C: 0.2}}, OPTIONS._replace(suppressed_ids=(A,)))
     assert found.target_ids == (B,)
     assert found.token_scores[0] == pytest.approx(math.log(0.6), abs=1e-6)
-
-
-def test_a_repetition_penalty_favors_other_tokens() -> None:
-    """The logits of A and B are log(0.6) and log(0.4); a penalty of 2 squares the probability of A: 0.36."""
-    table: Table = {(): {A: 1.0}, (A,): {A: 0.6, B: 0.4}}
-    (found,) = search(table, OPTIONS._replace(repetition_penalty=2.0))
-    assert found.target_ids == (A, B)
-    assert found.token_scores[1] == pytest.approx(math.log(0.4 / 0.76), abs=1e-6)
 
 
 @pytest.mark.parametrize("options", KINDS)
@@ -180,15 +123,6 @@ def test_a_forced_end_is_scored_at_the_longest_length_as_well(options: SearchOpt
     empty = search({(): {A: 0.5, EOS_ID: 0.5}}, options._replace(forced_end=True))[0]
     assert (empty.target_ids, empty.finish_reason) == ((), FinishReason.EOS)
     assert empty.token_scores == pytest.approx([math.log(0.5)], abs=1e-6)
-
-
-@pytest.mark.parametrize("options", KINDS)
-def test_a_translation_that_was_found_has_the_same_scores_when_it_is_given(options: SearchOptions) -> None:
-    for sentence in range(10):
-        best = search_randomly(sentence, options)[0]
-        ended = best.finish_reason == FinishReason.EOS
-        given = options._replace(target_prefix=best.target_ids, forced_end=ended)
-        assert search_randomly(sentence, given) == [best]
 
 
 @pytest.mark.parametrize(("patience", "expected"), [(0.1, 1), (0.5, 1), (1.0, 2), (2.0, 4)])
@@ -230,36 +164,3 @@ def test_the_number_of_its_position_decides_each_token() -> None:
     table: Table = {tokens: {A: 0.5, B: 0.5} for length in range(5) for tokens in product([A, B], repeat=length)}
     (found,) = search(table, SAMPLED._replace(seed=8))
     assert found.target_ids == tuple(A if number < 0.5 else B for number in uniforms(8, 0, 5))
-
-
-def test_a_sample_continues_unchanged_after_its_own_prefix() -> None:
-    for sentence in range(10):
-        (drawn,) = search_randomly(sentence, SAMPLED)
-        assert search_randomly(sentence, SAMPLED._replace(target_prefix=drawn.target_ids[:2])) == [drawn]
-
-
-@pytest.mark.parametrize("narrow", [{"top_k": 1}, {"top_p": 0.0}, {"temperature": 1e-9}])
-def test_a_sample_of_the_most_probable_tokens_is_what_greedy_search_finds(narrow: dict[str, Any]) -> None:
-    for sentence in range(10):
-        assert search_randomly(sentence, SAMPLED._replace(**narrow)) == search_randomly(sentence, OPTIONS)
-
-
-@pytest.mark.parametrize("options", KINDS)
-@pytest.mark.parametrize(
-    ("logit", "rule"),
-    [
-        (math.nan, {"suppressed_ids": (A,)}),
-        (math.inf, {"suppressed_ids": (A,)}),
-        (-math.inf, {"target_prefix": (A,)}),
-        (0.0, {"suppressed_ids": tuple(range(VOCABULARY))}),
-    ],
-    ids=["NaN", "infinity", "impossible forced token", "no token left"],
-)
-def test_steps_without_probabilities_break_a_search(options: SearchOptions, logit: float, rule: dict[str, Any]) -> None:
-    def next_logits(tokens: Tokens) -> NDArray[np.float64]:
-        logits = random_logits(0, tokens)
-        logits[A] = logit
-        return logits
-
-    with pytest.raises(BrokenSearchError):
-        search_reference.search(next_logits, options._replace(**rule), eos_id=EOS_ID)

@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from dragoman.serve.supervisor.cpus import divide
+from dragoman.serve.supervisor.worker_process import divide
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 5, 16])

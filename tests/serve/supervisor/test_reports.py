@@ -1,7 +1,7 @@
 """The report of a reload by several processes."""
 
 from dragoman.serve.registry.reloader import ReloadReport
-from dragoman.serve.supervisor.reports import NO_PROCESS, join_reports
+from dragoman.serve.supervisor.supervisor import NO_PROCESS, join_reports
 
 
 def test_a_model_that_failed_anywhere_has_failed() -> None:

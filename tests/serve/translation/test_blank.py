@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from dragoman.serve.translation.blank import is_blank
+from dragoman.serve.translation.fields import is_blank
 
 BLANK_CATEGORIES = {"Cc", "Cf", "Zl", "Zp", "Zs"}
 # SentencePiece reads both as nothing.

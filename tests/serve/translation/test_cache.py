@@ -18,12 +18,12 @@ from dragoman.serve.scheduler.sequence import SequenceSpec
 from dragoman.serve.search.hypothesis import FinishReason, Hypothesis
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.translation.cache import Hypotheses, ResultCache, Translations, entry_bytes, translations_bytes
-from dragoman.serve.translation.request import ModelRequest
-from dragoman.serve.translation.search_plan import SearchPlan
+from dragoman.serve.translation.fields import SearchFields
+from dragoman.serve.translation.job import Job
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.fakes import FakeModel
 from tests.support.live import run_service
-from tests.support.translators import GREEDY, made_translation, model_request
+from tests.support.translators import made_job, made_translation
 from tests.support.wire import score_over_both, translate_over_both
 
 PLENTY = 1 << 30
@@ -62,11 +62,11 @@ def found(number: int, target_tokens: int = 3, *, aligned: bool = False) -> Hypo
 def test_a_result_is_found_by_the_same_source_and_options_only() -> None:
     bench = Bench()
     bench.cache.put(spec(1), found(1))
-    stored = bench.cache.get(SequenceSpec(*spec(1)))
+    other = SequenceSpec(spec(1).source_ids, spec(2).options)
+    stored, *missing = bench.cache.find([SequenceSpec(*spec(1)), spec(2), other])
     assert stored is not None
+    assert missing == [None, None]
     assert stored[0].target_ids == found(1)[0].target_ids
-    assert bench.cache.get(spec(2)) is None
-    assert bench.cache.get(SequenceSpec(spec(1).source_ids, spec(2).options)) is None
     assert (bench.sample("lookups_total", result="hit"), bench.sample("lookups_total", result="miss")) == (1, 2)
 
 
@@ -91,7 +91,7 @@ def test_the_least_recently_used_result_makes_room_and_one_larger_than_the_cache
                     evicted += 1
                 sizes[number] = size
         else:
-            assert (bench.cache.get(spec(number)) is not None) == (number in sizes)
+            assert (bench.cache.find([spec(number)]) != [None]) == (number in sizes)
             if number in sizes:
                 sizes.move_to_end(number)
         assert bench.cache._used_bytes == sum(sizes.values()) <= max_bytes
@@ -129,10 +129,10 @@ def test_entries_take_no_more_memory_than_estimated_and_not_much_less(
     assert 0.5 * estimated_bytes < taken_bytes <= estimated_bytes
 
 
-def repeated(number: int, characters: int = 30, texts: int = 1) -> tuple[ModelRequest, Translations]:
+def repeated(number: int, characters: int = 30, texts: int = 1) -> tuple[Job, Translations]:
     letters = [chr(1000 + number + index) for index in range(texts)]  # CPython keeps no string of them
-    request = model_request(tuple(characters * letter for letter in letters))
-    return request, tuple(
+    job = made_job(tuple(characters * letter for letter in letters))
+    return job, tuple(
         made_translation(
             characters * letter, 1000 + number, score=-number / 7, normalized_score=-number / 9, cached=True
         )
@@ -145,9 +145,9 @@ def test_translations_take_no_more_memory_than_estimated(characters: int, texts:
     bench = Bench()
 
     def store(number: int) -> int:
-        request, translations = repeated(number, characters, texts)
-        bench.cache.put_translations(request, translations)
-        return translations_bytes(request, translations)
+        job, translations = repeated(number, characters, texts)
+        bench.cache.put_translations(job, translations)
+        return translations_bytes(job, translations)
 
     taken_bytes, estimated_bytes = memory_of(store, entries=200)
     assert taken_bytes <= estimated_bytes
@@ -155,19 +155,20 @@ def test_translations_take_no_more_memory_than_estimated(characters: int, texts:
 
 def test_each_sentence_of_found_translations_counts() -> None:
     bench = Bench()
-    request, (translation,) = repeated(1)
-    assert bench.cache.get_translations(request) is None
-    bench.cache.put_translations(request, (replace(translation, sentences=3),))
-    assert bench.cache.get_translations(request) is not None
+    job, (translation,) = repeated(1)
+    assert bench.cache.get_translations(job) is None
+    bench.cache.put_translations(job, (replace(translation, sentences=3),))
+    assert bench.cache.get_translations(job) is not None
     assert (bench.sample("lookups_total", result="hit"), bench.sample("lookups_total", result="miss")) == (3, 0)
 
 
-@pytest.mark.parametrize("plan", [replace(GREEDY, token_scores=True), replace(GREEDY, repeatable=False)])
-def test_translations_with_scores_of_tokens_or_random_ones_are_not_stored_as_a_whole(plan: SearchPlan) -> None:
+@pytest.mark.parametrize("fields", [SearchFields(token_scores=True), SearchFields(temperature=1.0)])
+def test_translations_with_scores_of_tokens_or_random_ones_are_not_stored_as_a_whole(fields: SearchFields) -> None:
     bench = Bench()
-    request, translations = repeated(1)
-    bench.cache.put_translations(request._replace(plan=plan), translations)
-    assert bench.cache.get_translations(request._replace(plan=plan)) is None
+    job, translations = repeated(1)
+    job.fields = fields
+    bench.cache.put_translations(job, translations)
+    assert bench.cache.get_translations(job) is None
 
 
 def test_a_cached_result_has_its_alignments_in_words_and_in_tokens(letters_bundle: Path) -> None:

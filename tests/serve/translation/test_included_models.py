@@ -12,8 +12,11 @@ from dragoman.serve.protect.alignment import is_word
 from dragoman.serve.protect.markup.sentences import has_letter_outside
 from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
 from dragoman.serve.registry.engine_models import load_models
+from tests.support.cases import cases
 from tests.support.live import LiveService, run_service
 from tests.support.paths import ROOT
+
+CASES = cases(__file__)
 
 FINDER = Finder(KINDS)
 # All rows of a request, and those of its repairs, find room.
@@ -89,14 +92,7 @@ def test_any_text_keeps_its_placeholders_and_words(live: LiveService, *, thoroug
     check()
 
 
-@pytest.mark.parametrize(
-    ("message", "before", "after"),
-    [
-        ("{n, plural, one {# dog} other {# dogs}}", "{n, plural, one {# ", "}}"),
-        ("{n, selectordinal, one {#st dog} other {#th dog}}", "{n, selectordinal, one {#st ", "}}"),
-        ("{g, select, male {a {n, plural, other {# dogs}}} other {a '{'x'}' man}}", "{g, select, male {", "}}"),
-    ],
-)
+@pytest.mark.parametrize(("message", "before", "after"), CASES["the branches of messages are translated"])
 def test_the_branches_of_messages_are_translated(live: LiveService, message: str, before: str, after: str) -> None:
     (translation,) = translate(live, "de", message, placeholders=["all"])
     assert translation["text"].startswith(before)

@@ -6,7 +6,6 @@ import threading
 import time
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,6 @@ from dragoman.serve.translation.large_work import (
     LargeWorkThread,
     normalized_bytes,
 )
-from dragoman.serve.translation.response import Translation
 from tests.support.fakes import FakeClock
 from tests.support.live import WAIT_SECONDS
 from tests.support.translators import LETTERS, NumberTokenizer, TranslatorBench
@@ -140,14 +138,14 @@ async def test_other_tasks_run_while_a_long_response_is_built(
 ) -> None:
     built: list[int] = []
     seen: set[int] = set()
-    build = bench.translator._responses.translation
 
-    def build_slowly(*arguments: Any, **options: Any) -> Translation:
+    def decode_slowly(_: NumberTokenizer, ids: Sequence[int]) -> str:
         built.append(1)
         time.sleep(1.5 * STRETCH_SECONDS)
-        return build(*arguments, **options)
+        return " ".join(map(str, ids))
 
-    monkeypatch.setattr(bench.translator._responses, "translation", build_slowly)
+    monkeypatch.setattr(large_work, "STRETCH_CHARACTERS", 1)
+    monkeypatch.setattr(NumberTokenizer, "decode", decode_slowly)
     task = bench.translate("3", "4", "5", "6")
     while not task.done():
         seen.add(len(built))

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman.model.tokenizer.tokenizer import Tokenizer
-from dragoman.protos.translation_pb2 import TranslateRequest
-from dragoman.serve.translation import translator
+from dragoman.serve.translation import large_work
 from dragoman.serve.translation.large_work import run_part
 from dragoman.serve.translation.markup import FEW_TAGGED_SENTENCES
 from tests.support.fake_bundles import direction, load_fakes, put_bundle
@@ -81,7 +80,7 @@ def test_texts_with_many_tags_are_joined_in_parts_of_their_own(
         parts.append(deadline_seconds)
         return await run_part(deadline_seconds, function, *arguments)
 
-    monkeypatch.setattr(translator, "run_part", counted)
+    monkeypatch.setattr(large_work, "run_part", counted)
     text = f"<div>{'<p>a <b>ab</b></p>' * (FEW_TAGGED_SENTENCES + 1)}</div>"
     answer = letters_live.post({"text": [text] * 3, "format": "html", "options": {"max_target_tokens": 6}})
     translations = answer.json()["translations"]
@@ -155,15 +154,6 @@ def test_invalid_markup_and_options_are_refused_by_field(
     refused, message = refusal_of_both(letters_live, {"text": ["ab <b>ba</b>"], **fields})
     assert refused == field
     assert problem in message
-
-
-def test_a_server_without_alignments_names_the_command_that_brings_them(bundle_path: Path) -> None:
-    with run_service(bundle_path) as live:
-        field, message = refusal_of_both(live, {"text": ["alpha"], "format": "html"})
-        assert field == "format"
-        assert "--no-alignments" in message
-        assert "dragoman export --align LAYER:HEAD" in message
-        assert live.call(TranslateRequest(text=["alpha"], format="text")).translations
 
 
 def test_tags_of_a_client_split_and_are_ignored(letters_live: LiveService) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from dragoman.protos.translation_pb2 import SearchOptions
 from dragoman.serve.translation.fields import SearchFields
 from tests.support.fake_bundles import MAX_TARGET_TOKENS
 from tests.support.fakes import EOS_ID, VOCABULARY
-from tests.support.live import LiveService, run_service
+from tests.support.live import LiveService
 from tests.support.wire import JSON, refusal_of_both, translate_over_both
 
 TEXT = {"text": ["ab ba"]}
@@ -47,6 +46,7 @@ LIMITS: dict[str, tuple[Options, tuple[Any, ...], tuple[Any, ...]]] = {
     "suppress_unknown": (NONE, (True, False), ()),
     "token_scores": (NONE, (True, False), ()),
     "alignments": (NONE, ("words", "tokens"), ("", "word", "Tokens")),
+    "shortlist": (NONE, (False,), (True,)),  # the model has none
 }
 SERVED = [
     *({**others, name: value} for name, (others, served, _) in LIMITS.items() for value in served),
@@ -77,6 +77,7 @@ WRONG_JSON = {
     "suppress_unknown": ("1",),
     "token_scores": ('"true"',),
     "alignments": ("true", "1", '["words"]'),
+    "shortlist": ('"true"', "1"),
     "beamsize": ("5",),
     "target_prefix": ('["a"]',),
 }
@@ -134,11 +135,20 @@ def test_the_requests_that_fit_take_the_slots_and_the_queue(letters_live: LiveSe
     assert refusal_of_both(letters_live, {"text": ["ab"] * 3, **beams})[0] == "text"
 
 
-@pytest.mark.parametrize("options", [{"alignments": "words"}, {**BEAM, "coverage_penalty": 0.5}], ids=str)
-def test_a_server_without_alignments_names_the_options_that_bring_them(bundle_path: Path, options: Options) -> None:
-    with run_service(bundle_path) as live:
-        field, message = refusal_of_both(live, {"text": ["alpha"], "options": options})
-    assert field == f"options.{next(reversed(options))}"
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [
+        ("options.alignments", {"options": {"alignments": "words"}}),
+        ("options.coverage_penalty", {"options": {**BEAM, "coverage_penalty": 0.5}}),
+        ("format", {"format": "html"}),
+        ("terms", {"terms": [{"source": "alpha"}]}),
+    ],
+)
+def test_a_server_without_alignments_names_the_options_that_bring_them(
+    live: LiveService, field: str, fields: dict[str, Any]
+) -> None:
+    refused, message = refusal_of_both(live, {"text": ["alpha"], **fields})
+    assert refused == field
     assert "--no-alignments" in message
     assert "--align LAYER:HEAD" in message
 

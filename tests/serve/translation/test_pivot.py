@@ -102,8 +102,9 @@ def test_confidence_is_low_if_either_hop_has_it(first: bool | None, last: bool |
 
 @pytest.mark.parametrize(("score", "low"), [(-5.9, False), (-6.1, True), (float("nan"), False)])
 def test_confidence_counts_the_end_token_of_each_sentence(score: float, low: bool) -> None:
-    (only,) = response(1, EOS).translations
-    assert replace(only, score=score, sentences=2).compared(-2.0).low_confidence is low
+    translation = replace(response(1, EOS).translations[0], score=score, sentences=2)
+    translation.compare(-2.0)
+    assert translation.low_confidence is low
 
 
 @pytest.mark.parametrize("wanted", [True, False])

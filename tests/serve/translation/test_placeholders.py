@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from dragoman.model.tokenizer.tokenizer import Tokenizer
+from tests.support.cases import cases
 from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.live import LiveService, eventually, run_service
 from tests.support.paths import ROOT
 from tests.support.wire import refusal_of_both, stream_over_rest, translate_over_both
+
+CASES = cases(__file__)
 
 OPTIONS = {"max_target_tokens": 6}
 
@@ -102,14 +105,7 @@ def test_an_included_model_keeps_the_period_behind_a_placeholder(bundle: str) ->
             assert translation["text"].endswith(" {name}.")
 
 
-@pytest.mark.parametrize(
-    ("fields", "refused"),
-    [
-        ({"placeholders": ["words"]}, "placeholders[0]"),
-        ({"placeholders": ["all"], "target_prefix": ["a"]}, "target_prefix"),
-        ({"preserve_formatting": True, "options": {"alignments": "words"}}, "options.alignments"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "refused"), CASES["invalid placeholders are refused"])
 def test_invalid_placeholders_are_refused(letters_live: LiveService, fields: dict[str, Any], refused: str) -> None:
     problem, _ = refusal_of_both(letters_live, {"text": ["ab"], **fields})
     assert refused in str(problem)

@@ -6,27 +6,38 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sentencex
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.serve.bundle.manifest import BundleDirection
 from dragoman.serve.errors import InvalidRequestError
-from dragoman.serve.observability.usage import Timings
 from dragoman.serve.protect.alignment import Alignment
 from dragoman.serve.search.hypothesis import FinishReason
 from dragoman.serve.search.options import SearchOptions
-from dragoman.serve.translation.blank import has_letter, is_blank
-from dragoman.serve.translation.request import ModelRequest, TextRequest
-from dragoman.serve.translation.response import TokenScore, Translation, TranslationDelta, TranslationResponse
-from dragoman.serve.translation.search_plan import SearchPlan
-from dragoman.serve.translation.segments import SegmentedRequest, SegmentedText, TextSplitter
-from tests.support.translators import made_translation
+from dragoman.serve.translation.fields import is_blank
+from dragoman.serve.translation.job import Job, SegmentedText
+from dragoman.serve.translation.renderer import Renderer, TextParts
+from dragoman.serve.translation.response import TokenScore, Translation, TranslationDelta
+from dragoman.serve.translation.segments import (
+    TargetVocabulary,
+    TextModel,
+    TextSplitter,
+    has_letter,
+    split_text,
+    uncut_text,
+)
+from dragoman.serve.translation.streams import OrderedText
+from tests.support.cases import cases
+from tests.support.translators import NumberTokenizer, made_translation
+
+CASES = cases(__file__)
 
 CHARACTERS = st.sampled_from("ab .,;!?\n\r\t\u00a0\u200b\x01\u2013。é()1")
 TEXTS = st.text(alphabet=CHARACTERS, max_size=60) | st.text(max_size=40)
 LANGUAGES = st.sampled_from(["en", "de", "fr", "cs", "zh", "xx"])
 TEXT = "  A man runs.  A dog, too!\n\n\tThe end.\n"
-GREEDY = SearchPlan(SearchOptions(max_target_tokens=9))
+GREEDY = SearchOptions(max_target_tokens=9)
 
 
 ANY = 1000
@@ -38,7 +49,7 @@ def anything(_: str) -> bool:
 
 @given(TEXTS, LANGUAGES, st.integers(1, 20))
 def test_sentences_and_the_white_space_between_them_are_the_text(text: str, language: str, longest: int) -> None:
-    segmented = SegmentedText.of(text, language, lambda sentence: len(sentence) <= longest, ANY)
+    segmented = split_text(text, language, lambda sentence: len(sentence) <= longest, ANY)
     assert segmented.join(segmented.sentences) == text
     assert not has_letter("".join(segmented.gaps))
     assert len(segmented.gaps) == len(segmented.sentences) + 1
@@ -49,6 +60,12 @@ def test_sentences_and_the_white_space_between_them_are_the_text(text: str, lang
         assert {"\n", "\r"}.isdisjoint(sentence)
 
 
+@given(TEXTS, LANGUAGES)
+def test_the_sentences_are_those_of_the_splitter_that_have_a_letter(text: str, language: str) -> None:
+    found = [part for line in re.split(r"[\r\n]", text) for part in sentencex.segment(language, line)]
+    assert split_text(text, language, anything, ANY).sentences == tuple(filter(has_letter, map(str.strip, found)))
+
+
 @pytest.mark.parametrize(
     ("text", "language"),
     [
@@ -57,55 +74,55 @@ def test_sentences_and_the_white_space_between_them_are_the_text(text: str, lang
     ],
 )
 def test_a_sentence_is_not_cut_at_an_abbreviation(text: str, language: str) -> None:
-    assert SegmentedText.of(text, language, anything, ANY).sentences == (text,)
+    assert split_text(text, language, anything, ANY).sentences == (text,)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n", "\u00a0\t", "\u200b", " \ufeff\n\x01\r\n\u2060"])
 def test_a_blank_text_has_no_sentence(text: str) -> None:
-    assert SegmentedText.of(text, "en", anything, ANY).sentences == ()
+    assert split_text(text, "en", anything, ANY).sentences == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("one, two; three, four", ("one, two;", "three, four")),
-        ("one two, three four", ("one two,", "three four")),
-        ("one two three four", ("one two", "three four")),
-        ("onetwothreefour", ("onetwot", "hreefour")),
-        ("Short. one two three four", ("Short.", "one two", "three four")),
-    ],
-)
+@pytest.mark.parametrize(("text", "parts"), CASES["a sentence that is too long is cut where it hurts least"])
 def test_a_sentence_that_is_too_long_is_cut_where_it_hurts_least(text: str, parts: tuple[str, ...]) -> None:
-    segmented = SegmentedText.of(text, "en", lambda sentence: len(sentence) <= 12, ANY)
-    assert segmented.sentences == parts
+    segmented = split_text(text, "en", lambda sentence: len(sentence) <= 12, ANY)
+    assert segmented.sentences == tuple(parts)
     assert segmented.cut_sentences == 1
 
 
-def text_request(text: str, prefix: str = "") -> TextRequest:
-    return TextRequest(text, prefix, "text[0]", "target_prefix[0]")
-
-
 def segment(
-    *texts: TextRequest, split_sentences: bool = True, plan: SearchPlan = GREEDY, max_sentences: int = ANY
-) -> SegmentedRequest:
-    request = ModelRequest(texts, BundleDirection(source="en", target="de"), plan, 7.0, split_sentences=split_sentences)
-    if not split_sentences:
-        return SegmentedRequest.whole(request)
-    splitter = TextSplitter(request, lambda sentence: len(sentence) <= 40, max_sentences)
-    return SegmentedRequest.of(request, list(map(splitter.split, texts)))
+    *texts: str,
+    prefix: str = "",
+    split_sentences: bool = True,
+    options: SearchOptions = GREEDY,
+    max_sentences: int = ANY,
+) -> Job:
+    """Returns a job with the sentences of its texts."""
+    direction = BundleDirection(source="en", target="de")
+    job = Job(
+        texts=texts, target_prefixes=[prefix] * len(texts), direction=direction, options=options, deadline_seconds=7.0
+    )
+    splitter = TextSplitter(job, lambda sentence: len(sentence) <= 40, max_sentences)
+    job.fill(list(splitter.split(texts) if split_sentences else map(uncut_text, texts)))
+    return job
+
+
+def sentences_of(job: Job) -> list[str]:
+    return [sentence.text for sentence in job.sentences]
 
 
 def translation(text: str, **different: Any) -> Translation:
     return made_translation(text, len(text), **different)
 
 
-def join(segmented: SegmentedRequest, *translations: Translation) -> tuple[Translation, ...]:
-    return segmented.join(TranslationResponse(translations, Timings(0.0, 0.0, 0.0, 0.0))).translations
+def join(job: Job, *translations: Translation) -> tuple[Translation, ...]:
+    vocabulary = TargetVocabulary.of(NumberTokenizer.target_pieces, unk_id=3, eos_id=1)
+    renderer = Renderer(TextModel(NumberTokenizer(), vocabulary, (1,), 9))
+    return tuple(map(renderer.joined, TextParts.of(job, translations)))
 
 
 def test_several_sentences_make_one_translation() -> None:
-    segmented = segment(text_request(TEXT), text_request("One."))
-    assert [sentence.text for sentence in segmented.request.texts] == ["A man runs.", "A dog, too!", "The end.", "One."]
+    segmented = segment(TEXT, "One.")
+    assert sentences_of(segmented) == ["A man runs.", "A dog, too!", "The end.", "One."]
     text, one = join(segmented, *map(translation, ["Ab.", "C!", "Def.", "Eins."]))
     assert text.text == "  Ab.  C!\n\n\tDef.\n"
     assert (text.score, text.normalized_score) == (-9.0, -1.0)
@@ -120,7 +137,7 @@ def aligned(text: str) -> Translation:
 
 
 def test_the_alignments_of_sentences_count_characters_of_the_text() -> None:
-    (joined,) = join(segment(text_request(TEXT)), *map(aligned, ["Ein Mann läuft.", "Ein Hund auch!", "Das Ende."]))
+    (joined,) = join(segment(TEXT), *map(aligned, ["Ein Mann läuft.", "Ein Hund auch!", "Das Ende."]))
     assert joined.alignments is not None
     spans = [span for alignment in joined.alignments for span in alignment.target]
     assert [joined.text[span.start : span.end] for span in spans] == joined.text.split()
@@ -129,7 +146,7 @@ def test_the_alignments_of_sentences_count_characters_of_the_text() -> None:
 
 
 def test_the_alignments_of_all_alternatives_count_characters_of_the_text() -> None:
-    segmented = segment(text_request("  A man.\n"))
+    segmented = segment("  A man.\n")
     (joined,) = join(segmented, replace(aligned("Ein Mann."), alternatives=(aligned("Der Mann."),)))
     for alternative in (joined, *joined.alternatives):
         assert alternative.alignments is not None
@@ -138,8 +155,8 @@ def test_the_alignments_of_all_alternatives_count_characters_of_the_text() -> No
 
 
 def test_a_text_that_is_not_to_be_split_stays_one_sentence() -> None:
-    segmented = segment(text_request(TEXT), split_sentences=False)
-    assert [text.text for text in segmented.request.texts] == [TEXT]
+    segmented = segment(TEXT, split_sentences=False)
+    assert sentences_of(segmented) == [TEXT]
     assert join(segmented, translation("x")) == (translation("x"),)
 
 
@@ -161,16 +178,8 @@ A, B, C = (TokenScore(piece, -1.0) for piece in "abc")
     ],
 )
 def test_a_joined_field_follows_from_those_of_the_sentences(name: str, parts: tuple[Any, Any], joined: object) -> None:
-    (text,) = join(segment(text_request("One. Two.")), *(translation("x", **{name: part}) for part in parts))
+    (text,) = join(segment("One. Two."), *(translation("x", **{name: part}) for part in parts))
     assert getattr(text, name) == joined
-
-
-def test_sentences_that_had_to_be_cut_are_counted() -> None:
-    segmented = segment(text_request("word " * 12 + "end. Short."))
-    count = len(segmented.request.texts)
-    (text,) = join(segmented, *[translation("x")] * count)
-    assert count > 2
-    assert (text.cut_sentences, text.sentences) == (1, count)
 
 
 @pytest.mark.parametrize("text", ["ab\n" * 5000, "word, " * 2000, "\ufdfa" * 5000])
@@ -182,17 +191,18 @@ def test_splitting_stops_at_the_first_sentence_beyond_the_limit(text: str) -> No
         tried.append(sentence)
         return len(sentence) <= 10
 
-    request = ModelRequest((text_request(text),), BundleDirection(source="en", target="de"), GREEDY, 7.0)
+    direction = BundleDirection(source="en", target="de")
+    job = Job(texts=[text], direction=direction, options=GREEDY, deadline_seconds=7.0)
     with pytest.raises(InvalidRequestError) as refused:
-        TextSplitter(request, fits, 8).split(text_request(text))
+        list(TextSplitter(job, fits, 8).split([text]))
     assert refused.value.field == "text"
     # A long sentence is halved again and again before its first part fits.
     assert len(tried) <= 2 * 8 + len(text).bit_length()
 
 
 def test_the_limit_of_sentences_holds_for_all_texts_together() -> None:
-    texts = [text_request("One. Two."), text_request("Three. Four.")]
-    assert len(segment(*texts, max_sentences=4).request.texts) == 4
+    texts = ["One. Two.", "Three. Four."]
+    assert len(segment(*texts, max_sentences=4).sentences) == 4
     with pytest.raises(InvalidRequestError) as refused:
         segment(*texts, max_sentences=3)
     assert (refused.value.field, "3" in refused.value.problem) == ("text", True)
@@ -203,7 +213,7 @@ PERSIAN = "\u0646\u0645\u06cc\u200c\u062f\u0627\u0646\u0645. \u200d\n\n A"
 
 @pytest.mark.parametrize("text", ["A dog.\n\u200b\n\u200bA cat.", "A dog. \u2060 \x01\r\n\ufeff", PERSIAN])
 def test_blank_lines_are_kept_and_zero_width_characters_stay_inside_words(text: str) -> None:
-    segmented = SegmentedText.of(text, "en", anything, ANY)
+    segmented = split_text(text, "en", anything, ANY)
     assert segmented.join(segmented.sentences) == text
     assert not any(map(is_blank, segmented.sentences))
     assert is_blank("".join(segmented.gaps))
@@ -214,12 +224,12 @@ def test_blank_lines_are_kept_and_zero_width_characters_stay_inside_words(text: 
     [({"beam_size": 2, "hypotheses": 2}, "", "options.hypotheses"), ({}, "Ein", "target_prefix[0]")],
 )
 def test_options_for_one_sentence_are_refused_for_several(options: dict[str, Any], prefix: str, field: str) -> None:
-    plan = SearchPlan(SearchOptions(max_target_tokens=9, **options))
+    search = SearchOptions(max_target_tokens=9, **options)
     with pytest.raises(InvalidRequestError) as refused:
-        segment(text_request("One. Two.", prefix), plan=plan)
+        segment("One. Two.", prefix=prefix, options=search)
     assert refused.value.field == field
-    segment(text_request("One.", prefix), plan=plan)
-    segment(text_request("One. Two.", prefix), plan=plan, split_sentences=False)
+    segment("One.", prefix=prefix, options=search)
+    segment("One. Two.", prefix=prefix, options=search, split_sentences=False)
 
 
 @given(
@@ -236,7 +246,7 @@ def test_the_deltas_of_a_text_make_up_its_text_in_whatever_order_sentences_grow(
     """Token counts never decrease; only the last delta has a finish reason, and only it may be empty."""
     pieces, order = drawn
     text = SegmentedText(tuple("x" * len(pieces)), tuple(f"{place}\n" for place in range(len(pieces) + 1)), 0)
-    listeners = SegmentedRequest((text,), segment(text_request("x")).request).streams()
+    ordered = OrderedText(0, text)
     deltas: list[TranslationDelta] = []
     sent = [0] * len(pieces)
     for place in order:
@@ -246,7 +256,7 @@ def test_the_deltas_of_a_text_make_up_its_text_in_whatever_order_sentences_grow(
         reason = (LENGTH if place == cut_off else EOS) if over else None
         piece = "" if over else pieces[place][number]
         delta = TranslationDelta(text_index=place, text=piece, target_tokens=number, finish_reason=reason)
-        deltas += listeners[place](delta)
+        deltas += ordered.advance(place, delta)
     assert "".join(delta.text for delta in deltas) == text.join(["".join(item) for item in pieces])
     assert [delta.target_tokens for delta in deltas] == sorted(delta.target_tokens for delta in deltas)
     *before, last = deltas

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.request_scheduler import PACE_SECONDS
 from dragoman.serve.scheduler.scheduler import Scheduler
-from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.scheduler.sequence import DecodingSequence
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.translation.submission import LoopNotifier, Submission
 
@@ -46,7 +46,7 @@ class FakeLoop:
 
 def notify(loop: FakeLoop, notifier: LoopNotifier, *events: asyncio.Event) -> None:
     for event in events:
-        notifier.notify(cast("asyncio.AbstractEventLoop", loop), event)
+        notifier.notify(cast("asyncio.AbstractEventLoop", loop), event.set)
 
 
 def test_all_tokens_of_a_step_wake_the_loop_once() -> None:
@@ -90,7 +90,7 @@ def test_no_notification_is_lost_in_any_order_of_events(order: list[str]) -> Non
 def test_a_closed_loop_raises_no_error_in_an_engine() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
-    LoopNotifier().notify(loop, asyncio.Event())
+    LoopNotifier().notify(loop, asyncio.Event().set)
     with pytest.raises(RuntimeError):
         loop.call_soon_threadsafe(print)
 
@@ -101,8 +101,8 @@ async def test_the_longest_starts_first_unless_the_sequences_are_streamed(
     notifier: LoopNotifier | None, started: list[int]
 ) -> None:
     scheduler = Scheduler(3, 0, 100, Metrics(CollectorRegistry(), model="tiny"))
-    specs = [SequenceSpec((9,) * length, SearchOptions(max_target_tokens=1)) for length in (3, 1, 4)]
+    sequences = [DecodingSequence((9,) * length, SearchOptions(max_target_tokens=1)) for length in (3, 1, 4)]
 
-    with Submission(scheduler, specs, deadline_seconds=None, notifier=notifier) as submission:
+    with Submission(scheduler, sequences, deadline_seconds=None, notifier=notifier) as submission:
         assert [len(sequence.source_ids) for sequence in scheduler.schedule(3, 0)] == started
         assert [len(sequence.source_ids) for sequence in submission.sequences] == [3, 1, 4]

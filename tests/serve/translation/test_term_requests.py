@@ -11,7 +11,7 @@ import pytest
 
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.protect.terms.sentence_terms import SentenceTerms
-from dragoman.serve.translation import large_work
+from dragoman.serve.translation import job
 from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, run_service
@@ -54,7 +54,7 @@ def test_terms_of_long_texts_do_not_block_the_event_loop(
 ) -> None:
     """They are sought and placed in the thread of large requests."""
     text = "ab ba.\nba ab."
-    monkeypatch.setattr(large_work, "SMALL_MARKUP_BYTES", len(text) if in_loop else 1)
+    monkeypatch.setattr(job, "SMALL_MARKUP_BYTES", len(text) if in_loop else 1)
     threads: set[bool] = set()
     places = {name: getattr(SentenceTerms, name) for name in ("lacking", "place")}
 
@@ -133,12 +133,6 @@ def test_a_pivot_applies_the_terms_of_both_ends(letters: Tokenizer, tmp_path: Pa
 )
 def test_invalid_terms_are_refused(letters_live: LiveService, fields: dict[str, Any], refused: str) -> None:
     assert refusal_of_both(letters_live, {"text": ["ab"], **fields})[0] == refused
-
-
-def test_a_server_without_alignments_refuses_terms(live: LiveService) -> None:
-    field, problem = refusal_of_both(live, {"text": ["alpha"], "terms": [{"source": "alpha"}]})
-    assert field == "terms"
-    assert "dragoman export --align" in problem
 
 
 @pytest.fixture(scope="module")

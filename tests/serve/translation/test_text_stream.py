@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
 from dragoman.model.tokenizer.tokenizer import TextTokenizer, Tokenizer
-from dragoman.serve.translation.translator import INCOMPLETE, TextStream
+from dragoman.serve.translation.streams import INCOMPLETE, TextStream
 
 LINES = ["Grüße aus dem Süden.", "ein Haus, zwei Häuser", "日本語 と 中文", "naïve café", "a b c"] * 9
 

@@ -11,7 +11,6 @@ import pytest
 from dragoman.serve.errors import InternalError
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.translation.response import TranslationDelta, TranslationResponse
-from dragoman.serve.translation.search_plan import SearchPlan
 from tests.support.fakes import ENDLESS_ID, POISON_ID
 from tests.support.translators import GREEDY, LONG, MAX_TARGET_TOKENS, Event, TranslatorBench, expected_text
 
@@ -35,14 +34,14 @@ async def collect(events: AsyncGenerator[Event]) -> tuple[list[TranslationDelta]
 
 
 @pytest.mark.parametrize(
-    "plan", [GREEDY, SearchPlan(SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=5))]
+    "options", [GREEDY, SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=5)]
 )
 async def test_the_deltas_of_each_text_make_up_the_response_of_a_single_call(
-    bench: TranslatorBench, plan: SearchPlan
+    bench: TranslatorBench, options: SearchOptions
 ) -> None:
     texts = "3 4", LONG, "6 7 8"
-    deltas, response = await collect(bench.stream(*texts, plan=plan))
-    assert response.translations == (await bench.translate(*texts, plan=plan)).translations
+    deltas, response = await collect(bench.stream(*texts, options=options))
+    assert response.translations == (await bench.translate(*texts, options=options)).translations
     for index, translation in enumerate(response.translations):
         own = [delta for delta in deltas if delta.text_index == index]
         assert text_of(own) == translation.text
@@ -82,7 +81,7 @@ async def test_the_best_of_several_hypotheses_comes_in_one_delta(
     bench: TranslatorBench, kind: dict[str, float]
 ) -> None:
     options = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, hypotheses=2, **kind)  # type: ignore[arg-type]
-    (delta,), response = await collect(bench.stream(LONG, plan=SearchPlan(options)))
+    (delta,), response = await collect(bench.stream(LONG, options=options))
     (translation,) = response.translations
     assert (delta.text_index, delta.text) == (0, translation.text)
     assert (delta.target_tokens, delta.finish_reason) == (translation.target_tokens, translation.finish_reason)

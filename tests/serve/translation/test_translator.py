@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable
 from dataclasses import replace
 
 import pytest
@@ -12,8 +11,7 @@ from hypothesis import strategies as st
 from dragoman.serve import errors
 from dragoman.serve.scheduler.sequence import DecodingSequence
 from dragoman.serve.search.options import SearchOptions
-from dragoman.serve.translation.response import TranslationResponse
-from dragoman.serve.translation.search_plan import SearchPlan
+from dragoman.serve.translation.fields import SearchFields
 from tests.support.fakes import ENDLESS_ID, EOS_ID, POISON_ID, translate
 from tests.support.translators import LONG, LONG_IDS, MAX_TARGET_TOKENS, NumberTokenizer, TranslatorBench, expected_text
 
@@ -59,20 +57,6 @@ async def test_the_longest_source_is_translated_and_one_token_more_is_refused(be
     assert bench.scheduler.idle
 
 
-@pytest.mark.promise("R17")
-async def test_a_cancelled_translation_gives_back_its_slots_within_one_step(bench: TranslatorBench) -> None:
-    bench.model.gate.clear()
-    task = bench.translate(LONG, LONG)
-    await bench.stepping()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    bench.model.gate.set()
-    await bench.idle()
-    assert len(bench.model.steps) == 1
-    assert bench.finished("cancelled") == 2
-
-
 async def test_when_one_text_fails_the_others_are_cancelled() -> None:
     with TranslatorBench(slots=1) as bench:
         finish = bench.scheduler.finish
@@ -88,21 +72,6 @@ async def test_when_one_text_fails_the_others_are_cancelled() -> None:
         bench.model.gate.set()
         await bench.idle()
         assert (bench.finished("internal"), bench.finished("cancelled")) == (1, 2)
-
-
-@pytest.mark.promise("R16")
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_the_deadline_is_kept_even_if_the_model_hangs(bench: TranslatorBench, *, streamed: bool) -> None:
-    bench.model.gate.clear()
-    soon = time.monotonic() + 0.5
-    answer: Awaitable[object] = (
-        anext(bench.stream(LONG, deadline_seconds=soon)) if streamed else bench.translate(LONG, deadline_seconds=soon)
-    )
-    with pytest.raises(errors.DeadlineExceededError):
-        await answer
-    bench.model.gate.set()
-    await bench.idle()
-    assert bench.finished("deadline_exceeded") == 1
 
 
 async def test_a_full_queue_refuses_all_texts_of_a_request() -> None:
@@ -125,32 +94,6 @@ async def test_a_model_that_is_not_verified_admits_no_request_not_even_a_cached_
         await caching.translate("3")
     with pytest.raises(errors.NotReadyError):
         await anext(caching.stream("3"))
-
-
-async def test_a_failing_model_admits_no_request(bench: TranslatorBench) -> None:
-    bench.model.decode_error = RuntimeError("broken")
-    for _ in range(3):
-        with pytest.raises(errors.InternalError):
-            await bench.translate("3")
-    with pytest.raises(errors.NotReadyError):
-        await bench.translate("3")
-
-
-async def test_many_concurrent_cancellations_leave_nothing_behind() -> None:
-    with TranslatorBench(slots=4, queue_limit=400) as bench:
-        tasks = [bench.translate(LONG, "3 4") for _ in range(100)]
-        cancelled = []
-        for index, task in enumerate(tasks):
-            await asyncio.sleep(0)
-            # A finished translation can no longer be canceled.
-            if index % 2 and task.cancel():
-                cancelled.append(task)
-        for task, result in zip(tasks, await asyncio.gather(*tasks, return_exceptions=True), strict=True):
-            expected = asyncio.CancelledError | errors.CancelledError if task in cancelled else TranslationResponse
-            assert isinstance(result, expected)
-        assert cancelled
-        await bench.idle()
-        assert bench.sample("sequences_running") == bench.sample("sequences_waiting") == 0
 
 
 async def test_an_engine_that_stops_ends_every_translation() -> None:
@@ -183,13 +126,13 @@ async def test_only_the_texts_that_are_not_cached_are_computed(caching: Translat
     assert caching.lookups == (3, 3)
 
 
-@pytest.mark.parametrize(("repeatable", "hits"), [(True, 1), (False, 0)])
+@pytest.mark.parametrize(("seed", "hits"), [(5, 1), (None, 0)])
 async def test_a_translation_sampled_with_a_seed_of_the_server_is_neither_stored_nor_looked_up(
-    caching: TranslatorBench, *, repeatable: bool, hits: int
+    caching: TranslatorBench, seed: int | None, hits: int
 ) -> None:
     options = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=5)
     for _ in range(2):
-        await caching.translate("3", plan=SearchPlan(options, repeatable=repeatable))
+        await caching.translate("3", options=options, fields=SearchFields(temperature=1.0, seed=seed))
     assert caching.lookups == (hits, hits)
 
 
@@ -202,31 +145,30 @@ async def test_a_failed_request_stores_nothing(caching: TranslatorBench) -> None
     assert caching.lookups[0] == 0
 
 
-plans = st.builds(
-    SearchPlan,
-    st.sampled_from(
-        [
-            SearchOptions(max_target_tokens=MAX_TARGET_TOKENS),
-            SearchOptions(max_target_tokens=3),
-            SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, beam_size=3, hypotheses=2),
-            SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=1),
-            SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=2, hypotheses=2),
-        ]
-    ),
-    token_scores=st.booleans(),
+searches = st.sampled_from(
+    [
+        SearchOptions(max_target_tokens=MAX_TARGET_TOKENS),
+        SearchOptions(max_target_tokens=3),
+        SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, beam_size=3, hypotheses=2),
+        SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=1),
+        SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=2, hypotheses=2),
+    ]
 )
+any_fields = st.builds(SearchFields, token_scores=st.booleans())
 texts_of_a_request = st.lists(st.sampled_from(["3", "4 5", LONG, "6 7 8"]), min_size=1, max_size=4)
 
 
-@given(st.lists(st.tuples(texts_of_a_request, plans), max_size=6), st.sampled_from([1, 5000, 1 << 20]))
+@given(st.lists(st.tuples(texts_of_a_request, searches, any_fields), max_size=6), st.sampled_from([1, 5000, 1 << 20]))
 @settings(max_examples=30)
 def test_answers_are_the_same_with_and_without_a_cache(
-    requests: list[tuple[list[str], SearchPlan]], cache_bytes: int
+    requests: list[tuple[list[str], SearchOptions, SearchFields]], cache_bytes: int
 ) -> None:
     """Bit for bit, for any earlier requests, also the same ones, and any cache size."""
 
     async def answers(bench: TranslatorBench) -> list[object]:
-        responses = [await bench.translate(*texts, plan=plan) for texts, plan in 3 * requests]
+        responses = [
+            await bench.translate(*texts, options=options, fields=fields) for texts, options, fields in 3 * requests
+        ]
         return [replace(translation, cached=None) for response in responses for translation in response.translations]
 
     with TranslatorBench(queue_limit=100) as plain, TranslatorBench(queue_limit=100, cache_bytes=cache_bytes) as cached:

@@ -3,10 +3,12 @@
 import io
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import docx
 import pptx
+import yaml
 from odf import opendocument, text
 
 XLIFF = "<xliff version='2.0' srcLang='en' trgLang='de'><file id='f'><unit id='u'>{}</unit></file></xliff>"
@@ -41,19 +43,9 @@ def _writer() -> bytes:
     return _saved(document)
 
 
+TEXTS: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 DOCUMENTS: dict[str, bytes | Callable[[], bytes]] = {
-    "a.txt": b"- A dog.\n1. A cat.\n\n12:30\n",
-    "a.md": b"# A dog\n\nA **dog** [runs](http://x.y) `git`.[^1]\n\n> quote\n\n"
-    b"| a | b |\n|---|---|\n| x | y |\n\n[^1]: Note.\n",
-    "a.html": b"<title>A dog</title><p>A <b>dog</b> runs. &amp; <code>git</code></p><img alt='A cat'>",
-    "a.srt": b"1\n00:00:01,000 --> 00:00:02,000\n<i>A dog\nruns.</i>\n\n2\n00:00:03,000 --> 00:00:04,000\n- One.\n",
-    "a.vtt": b"WEBVTT\n\nNOTE x\n\n00:01.000 --> 00:02.000 align:left\n<v Bob>A dog &amp; <i>runs</i>\n",
-    "a.po": b'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n#, c-format\nmsgid "%d dog"\n'
-    b'msgid_plural "%d dogs"\nmsgstr[0] ""\nmsgstr[1] ""\n',
-    "a.json": b'{"a": "A dog {name}", "b": ["A <b>red</b> ball", "{n, plural, one {# dog} other {# dogs}}"]}',
-    "a.arb": b'{"@@locale": "en", "a": "A dog runs.", "@a": {"description": "kept"}}',
-    "a.yaml": b'# c\nen:\n  a: A dog # c\n  b: "A %{name}"\n  d: |\n    A dog\n    runs.\n'
-    b"  f: &x [one two, 'it''s']\n  g: *x\n",
+    **{name: text.encode() for name, text in TEXTS.items()},
     "a.xlf": XLIFF.format("<segment><source>A <pc id='1'>dog</pc> runs.</source></segment>").encode(),
     "a.docx": _word,
     "a.pptx": _slides,

@@ -9,8 +9,7 @@ import re
 import time
 import zipfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -36,7 +35,6 @@ ERROR = re.compile(r'"level": "(error|critical)"|^Traceback|"outcome": "internal
 # Clients may try again.
 ALLOWED = (429, 503)
 JSON = {"content-type": "application/json"}
-Ask = Callable[[], Awaitable[object]]
 
 
 @dataclass
@@ -152,11 +150,10 @@ class Attacker:
         return answer.status_code
 
 
-@asynccontextmanager
-async def open_clients(ports: tuple[int, int], answer_seconds: float = ANSWER_SECONDS) -> AsyncIterator[dict[str, Ask]]:
-    """Yields what other clients do next to an attack: they translate over REST and gRPC, and read the metrics."""
+async def probe(ports: tuple[int, int], found: Found, end_seconds: float) -> None:
+    """Asks over all interfaces, one request at a time, and keeps the longest time of each."""
     async with (
-        httpx.AsyncClient(base_url=f"http://{HOST}:{ports[0]}", timeout=answer_seconds, trust_env=False) as client,
+        httpx.AsyncClient(base_url=f"http://{HOST}:{ports[0]}", timeout=ANSWER_SECONDS, trust_env=False) as client,
         grpc.aio.insecure_channel(f"{HOST}:{ports[1]}") as channel,
     ):
         stub: Any = TranslationServiceStub(channel)
@@ -164,16 +161,11 @@ async def open_clients(ports: tuple[int, int], answer_seconds: float = ANSWER_SE
         async def rest() -> None:
             (await client.post("/v1/translate", json={"text": "A dog runs."})).raise_for_status()
 
-        yield {
+        asks: dict[str, Callable[[], Awaitable[object]]] = {
             "rest": rest,
-            "grpc": lambda: stub.Translate(TranslateRequest(text=["A dog runs."]), timeout=answer_seconds),
+            "grpc": lambda: stub.Translate(TranslateRequest(text=["A dog runs."]), timeout=ANSWER_SECONDS),
             "metrics": lambda: client.get("/metrics"),
         }
-
-
-async def probe(ports: tuple[int, int], found: Found, end_seconds: float) -> None:
-    """Asks over all interfaces, one request at a time, and keeps the longest time of each."""
-    async with open_clients(ports) as asks:
         while time.monotonic() < end_seconds:
             for name, ask in asks.items():
                 begun_seconds, outcome = time.monotonic(), "ok"

@@ -1,14 +1,12 @@
 """Reads pages of help in HTML. Pages of equal structure are translations of each other, block by block.
 
-An id begins a group of blocks. The key of a text has the id, and the place and number of blocks in its group, so that
-groups with different numbers of blocks have no key in common.
+An id begins a group of blocks.
 """
 
 import re
 from html.parser import HTMLParser
-from itertools import groupby
 
-from dragoman.model.data.sources.readers.messages import Messages
+from dragoman.model.data.sources.readers.messages import Messages, number_blocks
 
 # Elements inside of a text, in HTML and in Mallard, the format of GNOME's help.
 _INLINE = re.compile(
@@ -29,11 +27,7 @@ def read_help(content: bytes) -> Messages:
     reader.feed(content.decode(charset[1].decode() if charset else "utf-8"))
     reader.close()
     reader.end_block()
-    messages: Messages = {}
-    for anchor, group in groupby(reader.blocks, key=lambda block: block[0]):
-        texts = [text for _, text in group]
-        messages.update({f"{anchor}/{place}/{len(texts)}": text for place, text in enumerate(texts)})
-    return messages
+    return number_blocks(reader.blocks)
 
 
 class _HelpPage(HTMLParser):

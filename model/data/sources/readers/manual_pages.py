@@ -1,13 +1,8 @@
-"""Reads manual pages in the macros of man(7). Pages of equal structure are translations, paragraph by paragraph.
-
-The number of a section begins the key of its paragraphs, which also has their place and number, so that sections with
-different numbers of paragraphs have no key in common.
-"""
+"""Reads manual pages in the macros of man(7). Pages of equal structure are translations, paragraph by paragraph."""
 
 import re
-from itertools import groupby
 
-from dragoman.model.data.sources.readers.messages import Messages
+from dragoman.model.data.sources.readers.messages import Messages, number_blocks
 
 _HEADINGS = frozenset({".SH", ".SS"})
 _BREAKS = _HEADINGS | {".TP", ".TQ", ".PP", ".P", ".LP", ".IP", ".HP", ".br", ".sp", ".RS", ".RE", ".TH"}
@@ -26,11 +21,7 @@ def read_man(content: bytes) -> Messages:
     for line in content.decode(errors="replace").splitlines():
         page.read(line)
     page.end_paragraph()
-    messages: Messages = {}
-    for number, group in groupby(page.paragraphs, key=lambda paragraph: paragraph[0]):
-        texts = [text for _, text in group]
-        messages.update({f"{number}/{place}/{len(texts)}": text for place, text in enumerate(texts)})
-    return messages
+    return number_blocks(page.paragraphs)
 
 
 class _Page:

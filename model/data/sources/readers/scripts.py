@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from dragoman.model.data.sources.errors import SourceError
+from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.readers.messages import Messages
 
 _STRING = r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\$]|\\.)*`"
@@ -19,7 +19,7 @@ def read_message_list(content: bytes) -> Messages:
     """Returns the texts of the first list of strings that a script assigns; the key is the number of the text."""
     match = _LIST.search(content.decode())
     if match is None:
-        raise SourceError("expected a script that assigns a list of strings")
+        raise CorpusError("expected a script that assigns a list of strings")
     items = (item[0] for item in _ITEM.finditer(match["ITEMS"]))
     return {str(number): _value(item) for number, item in enumerate(items) if item[0] in "\"'`"}
 
@@ -40,8 +40,6 @@ def _calls(expression: re.Pattern[str], content: bytes) -> Iterator[tuple[str, s
 
 
 def _value(literal: str) -> str:
-    """Returns the text of a string literal."""
-
     def unescaped(found: re.Match[str]) -> str:
         code = found[1] or found[2] or found[3]
         return chr(int(code, 16)) if code else _ESCAPED.get(found[4], found[4])

@@ -114,6 +114,15 @@ struct Attention {
   Index weight_stride;
 };
 
+// States of the recurrent units of a layer: that of row r begins at data + slots[r] * stride. A row at position 0 has the
+// state zero, whatever is in memory.
+struct StateRows {
+  float* data;
+  Index stride;
+  const std::int32_t* slots;
+  const std::int32_t* positions;
+};
+
 inline constexpr int kHeadsTogether = 4;  // that attention takes at a time
 
 constexpr Index attention_scratch(Heads heads, Index length) {
@@ -163,6 +172,10 @@ struct Kernels {
   // Self- and cross-attention over a cache; the encoder attends in float over a cache in scratch memory.
   void (*attend_int8)(Heads heads, const Int8Cache& cache, const Attention& attention);
   void (*attend_float)(Heads heads, const FloatCache& cache, const Attention& attention);
+
+  // One position of a recurrent unit (SSRU, Kim et al. 2019) in each row. The products of its inputs are x [rows, 2 W]:
+  // W u, then W_f u + b_f. c = f * c + (1 - f) * W u with f = sigmoid(W_f u + b_f); y += ReLU(c).
+  void (*recur)(FloatRows x, Index rows, Index width, const StateRows& states, OutputRows y);
 
   // Takes one strip of rows of logits: logits[i] of each row belongs to the id kStrip * strip + i. Those of ids that
   // the vocabulary lacks are -inf.

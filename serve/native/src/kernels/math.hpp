@@ -106,6 +106,12 @@ INLINE F32 erf(F32 x) {
   return select(broadcast(0.927734375f) < t, a, c);
 }
 
+// 1 / (1 + e^-x). Beyond -80 and 80 it is theirs: a denormal number takes some processors much longer.
+INLINE F32 sigmoid(F32 x) {
+  const F32 t = max(broadcast(-80.0f), min(broadcast(80.0f), broadcast(0.0f) - x));
+  return broadcast(1.0f) / (broadcast(1.0f) + exp(t));
+}
+
 INLINE F32 activate(Activation activation, F32 x) {
   switch (activation) {
     case Activation::kRelu:

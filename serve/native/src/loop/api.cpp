@@ -11,7 +11,7 @@
 using namespace dragoman;
 
 // Increases with every change of the interface or the records.
-DRAGOMAN_API uint32_t dragoman_loop_version() { return 5; }
+DRAGOMAN_API uint32_t dragoman_loop_version() { return 7; }
 
 DRAGOMAN_API const char* dragoman_loop_error() { return last_error().c_str(); }
 
@@ -59,8 +59,8 @@ DRAGOMAN_API int32_t dragoman_loop_rows_before(Loop* loop, double deadline_secon
   return guarded([&] { *rows = loop->scheduler().rows_before(deadline_seconds, priority); });
 }
 
-// Returns the records since the last call; they are valid until the next one. With `pause`, only urgent records wake
-// Python until a call without.
+// Returns the records since the last call; they are valid until the next one. With `pause`, only ends and first tokens
+// wake Python until a call without.
 DRAGOMAN_API int32_t dragoman_loop_take(Loop* loop, int32_t pause, const uint8_t** bytes, uint64_t* size) {
   return guarded([&] {
     const Records& records = loop->completions().take(pause != 0);

@@ -16,19 +16,20 @@ class Completions {
   // Wakes Python by writing to a descriptor that does not block: of an eventfd or a pipe.
   explicit Completions(int descriptor) : descriptor_(descriptor) {}
 
-  // Hands over records. Urgent ones wake Python at once; others do unless Python takes a pause.
-  void publish(const Records& records, bool urgent) {
+  // Hands over records, and wakes Python if they need it.
+  void publish(const Records& records) {
     if (records.empty()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     waiting_.add(records);
-    if (woken_ || descriptor_ < 0 || (pause_ && !urgent)) return;
+    const Wake wake = records.count_ends();
+    if (woken_ || descriptor_ < 0 || wake == Wake::kNever || (pause_ && wake == Wake::kUnlessPaused)) return;
     const uint64_t one = 1;
     // A full pipe is as good as a write: it wakes Python.
     woken_ = write(descriptor_, &one, sizeof one) == sizeof one;
   }
 
-  // Returns the records since the last call, valid until the next call. With `pause`, only urgent records wake Python
-  // from now on, until a call without.
+  // Returns the records since the last call, valid until the next call. With a pause, tokens do not wake Python,
+  // except for first ones, until a call without.
   const Records& take(bool pause) {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::swap(waiting_, taken_);

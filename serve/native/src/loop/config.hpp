@@ -29,6 +29,7 @@ struct LoopConfig {
   int64_t aligned;     // the model returns alignments
   int64_t descriptor;  // written to when there are records
   Bounds seconds_bounds, sequence_bounds;
+  const char* shortlist;  // path of a file; null: the model has none
 };
 
 }  // namespace dragoman

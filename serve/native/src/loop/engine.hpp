@@ -26,6 +26,7 @@
 #include "loop/records.hpp"
 #include "loop/scheduler.hpp"
 #include "loop/search.hpp"
+#include "loop/shortlist.hpp"
 #include "loop/step_model.hpp"
 
 namespace dragoman {
@@ -40,13 +41,15 @@ class Engine : public std::enable_shared_from_this<Engine> {
  public:
   Engine(int32_t number, const LoopConfig& config, std::shared_ptr<StepModel> model,
          std::shared_ptr<Scheduler> scheduler, std::shared_ptr<Completions> completions, Clock clock,
-         std::vector<int64_t> continuing_ids)
+         std::vector<int64_t> continuing_ids, std::shared_ptr<const Shortlist> shortlist)
       : number_(number),
         model_(std::move(model)),
         scheduler_(std::move(scheduler)),
         completions_(std::move(completions)),
         clock_(std::move(clock)),
+        shortlist_(std::move(shortlist)),
         created_seconds_(clock_()),
+        end_id_(config.end_id),
         search_(model_->shape(), config.begin_id, config.end_id, std::move(continuing_ids)),
         encode_counters_(config),
         decode_counters_(config) {
@@ -125,9 +128,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   static constexpr double kMaxSeconds = 1e8;  // clocks overflow beyond
 
   void publish() {
-    completions_->publish(records_, urgent_);
+    completions_->publish(records_);
     records_.clear();
-    urgent_ = false;
   }
 
   // Counts the time since the creation that no other counter has.
@@ -142,6 +144,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     encode_batch_.clear();
     for (const SequencePointer& sequence : scheduled) {
       take_slots(*sequence);
+      choose_candidates(*sequence);
       encode_batch_.ids.insert(encode_batch_.ids.end(), sequence->source_ids.begin(), sequence->source_ids.end());
       encode_batch_.lengths.push_back(sequence->source_length());
       encode_batch_.slots.push_back(sequence->source_slot);
@@ -160,7 +163,19 @@ class Engine : public std::enable_shared_from_this<Engine> {
     const double encoded_seconds = clock_();
     for (const SequencePointer& sequence : scheduled) sequence->encoded_seconds = encoded_seconds;
     running_.insert(running_.end(), scheduled.begin(), scheduled.end());
+    // The model computes adjacent rows that choose from all tokens together.
+    std::stable_partition(running_.begin(), running_.end(), [](const auto& each) { return each->candidates.empty(); });
     encode_counters_.observe(encoded_seconds - started_seconds, scheduled.size());
+  }
+
+  // They depend on the sequence alone, so its translation does not depend on its company.
+  void choose_candidates(Sequence& sequence) const {
+    const SearchOptions& options = sequence.options;
+    if (!options.shortlist) return;
+    std::vector<int64_t> more_ids = options.candidate_ids;
+    more_ids.insert(more_ids.end(), options.forced_ids.begin(), options.forced_ids.end());
+    more_ids.push_back(end_id_);
+    sequence.candidates = shortlist_->candidates(sequence.source_ids, more_ids);
   }
 
   void decode() {
@@ -188,8 +203,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
       const bool first = sequence->first_token_seconds == 0;
       if (first) sequence->first_token_seconds = now_seconds;
       if (!sequence->streamed || sequence->rows.empty()) continue;
-      records_.add_token(sequence->ticket, sequence->rows[0].target_ids.back());
-      urgent_ = urgent_ || first;
+      records_.add_token(sequence->ticket, sequence->rows[0].target_ids.back(), first);
     }
   }
 
@@ -211,14 +225,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
     if (failure == Failure::kNone && !valid) failure = Failure::kInvalidProbabilities;
     if (failure == Failure::kNone) rank(sequence);
     release_slots(sequence);
-    urgent_ = true;
     scheduler_->finish(sequence, failure, records_);
   }
 
   void fail_running(Failure failure) {
     for (const SequencePointer& sequence : running_) scheduler_->finish(*sequence, failure, records_);
     running_.clear();
-    urgent_ = true;
     free_all_slots();
   }
 
@@ -269,7 +281,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
       message = error.what();
     } catch (...) {
     }
-    urgent_ = true;
     if (++failures_ == kUnhealthyFailures) ++failure_count_;
     records_.add_problem(event, message, count);
   }
@@ -279,7 +290,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const std::shared_ptr<Scheduler> scheduler_;
   const std::shared_ptr<Completions> completions_;
   const Clock clock_;
+  const std::shared_ptr<const Shortlist> shortlist_;
   const double created_seconds_;
+
+  const int64_t end_id_;
 
   // Only the engine's thread uses these.
   Search search_;
@@ -289,7 +303,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<int32_t> free_target_slots_;
   std::vector<int32_t> free_source_slots_;
   Records records_;
-  bool urgent_ = false;  // records that wake Python at once
 
   PhaseCounters encode_counters_;
   PhaseCounters decode_counters_;

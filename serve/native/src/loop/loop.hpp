@@ -15,6 +15,7 @@
 #include "loop/engine.hpp"
 #include "loop/records.hpp"
 #include "loop/scheduler.hpp"
+#include "loop/shortlist.hpp"
 #include "loop/step_model.hpp"
 
 namespace dragoman {
@@ -37,6 +38,7 @@ class Loop {
     require(all_below(continuing_ids_, config.vocabulary), "continuing_ids: not in the vocabulary");
     for (const Bounds* bounds : {&config.seconds_bounds, &config.sequence_bounds})
       require(bounds->count <= std::size(bounds->values), "bounds: too many");
+    if (config.shortlist != nullptr) shortlist_ = std::make_shared<Shortlist>(config.shortlist, config.vocabulary);
   }
 
   // Adds an engine without starting it. Throws std::invalid_argument if the model does not keep the limits.
@@ -49,16 +51,18 @@ class Loop {
     require(config_.aligned == 0 || shape.alignment_heads > 0, "model: no alignment heads");
     const auto number = static_cast<int32_t>(engines_.size());
     engines_.push_back(std::make_shared<Engine>(number, config_, std::move(model), scheduler_, completions_, clock_,
-                                                continuing_ids_));
+                                                continuing_ids_, shortlist_));
   }
 
   // Queues the sequences of these records (`read_sequence`), or none: it returns false after `drain`. Throws
   // std::invalid_argument if a record is invalid.
   bool submit(const uint8_t* bytes, size_t size) {
     std::vector<SequencePointer> sequences;
+    const auto left = std::make_shared<int64_t>(0);
     for (size_t position = 0; position < size;) {
-      sequences.push_back(read_sequence(bytes, size, position, config_.end_id));
+      sequences.push_back(read_sequence(bytes, size, position, config_.end_id, left));
       check(*sequences.back());
+      if (sequences.back()->left != nullptr) ++*left;
     }
     return scheduler_->submit(sequences);
   }
@@ -84,6 +88,11 @@ class Loop {
     require(options.max_target_tokens <= config_.max_target_tokens, "max_target_tokens: too many");
     require(all_below(options.suppressed_ids, config_.vocabulary), "suppressed_ids: not in the vocabulary");
     require(all_below(options.forced_ids, config_.vocabulary), "target_prefix: not in the vocabulary");
+    require(all_below(options.candidate_ids, config_.vocabulary), "candidate_ids: not in the vocabulary");
+    if (options.shortlist) {
+      require(shortlist_ != nullptr, "shortlist: the model has none");
+      for (const int64_t id : sequence.source_ids) require(shortlist_->has(id), "source: not in the shortlist");
+    }
     require(!options.keeps_attention() || config_.aligned != 0, "alignments: the model returns none");
   }
 
@@ -92,6 +101,7 @@ class Loop {
   const Clock clock_;
   const std::shared_ptr<Completions> completions_;
   const std::shared_ptr<Scheduler> scheduler_;
+  std::shared_ptr<const Shortlist> shortlist_;  // null if the model has none
   std::vector<std::shared_ptr<Engine>> engines_;
 };
 

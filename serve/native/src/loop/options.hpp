@@ -16,6 +16,8 @@ struct SearchOptions : SearchNumbers {
   std::vector<int64_t> suppressed_ids;
   std::vector<int64_t> forced_ids;  // the target prefix and a forced end token
   uint32_t start_tokens = 0;        // first forced tokens, which have score 0
+  std::vector<int64_t> candidate_ids;  // with a shortlist: further candidates than its own and the forced ones
+  bool shortlist = false;           // the translation may use candidates alone
   bool new_word = false;            // no token that continues a word may follow the prefix
 
   bool sampled() const { return temperature > 0; }

@@ -2,12 +2,13 @@
 
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 namespace dragoman {
 namespace {
 
 constexpr size_t kAlignment = 8;
-constexpr uint32_t kCancelled = 1, kForcedEnd = 2, kNewWord = 4;
+constexpr uint32_t kCancelled = 1, kForcedEnd = 2, kNewWord = 4, kTogether = 8, kShortlist = 16;
 
 struct Header {
   RecordKind kind;
@@ -61,7 +62,8 @@ void check(const SubmissionRecord& record) {
 
 }  // namespace
 
-SequencePointer read_sequence(const uint8_t* bytes, size_t size, size_t& position, int64_t end_id) {
+SequencePointer read_sequence(const uint8_t* bytes, size_t size, size_t& position, int64_t end_id,
+                              std::shared_ptr<int64_t> left) {
   Reader reader{bytes, size, position};
   const SubmissionRecord record = reader.take<SubmissionRecord>(1)[0];
   check(record);
@@ -69,11 +71,14 @@ SequencePointer read_sequence(const uint8_t* bytes, size_t size, size_t& positio
   static_cast<Submission&>(*sequence) = record.submission;
   static_cast<SearchNumbers&>(sequence->options) = record.numbers;
   sequence->cancelled = (record.arrays.flags & kCancelled) != 0;
+  if ((record.arrays.flags & kTogether) != 0) sequence->left = std::move(left);
   sequence->source_ids = reader.take<int64_t>(record.arrays.source_tokens);
   sequence->options.suppressed_ids = reader.take<int64_t>(record.arrays.suppressed_tokens);
   sequence->options.forced_ids = reader.take<int64_t>(record.arrays.forced_tokens);
+  sequence->options.candidate_ids = reader.take<int64_t>(record.arrays.candidate_tokens);
   if ((record.arrays.flags & kForcedEnd) != 0) sequence->options.forced_ids.push_back(end_id);
   sequence->options.start_tokens = record.arrays.start_tokens;
+  sequence->options.shortlist = (record.arrays.flags & kShortlist) != 0;
   sequence->options.new_word = (record.arrays.flags & kNewWord) != 0;
   return sequence;
 }
@@ -86,12 +91,33 @@ void Records::put(const Value* values, size_t count) {
   bytes_.resize((bytes_.size() + kAlignment - 1) / kAlignment * kAlignment);
 }
 
-void Records::add_token(uint64_t ticket, int64_t token_id) {
+void Records::clear() {
+  bytes_.clear();
+  left_.clear();
+  wake_ = Wake::kNever;
+}
+
+Wake Records::count_ends() const {
+  Wake wake = wake_;
+  for (const std::shared_ptr<int64_t>& left : left_) {
+    if (--*left == 0) wake = Wake::kAlways;
+  }
+  return wake;
+}
+
+void Records::end(const Sequence& sequence, Failure failure) {
+  if (sequence.left != nullptr) left_.push_back(sequence.left);
+  if (sequence.left == nullptr || failure != Failure::kNone) wake(Wake::kAlways);
+}
+
+void Records::add_token(uint64_t ticket, int64_t token_id, bool first) {
+  wake(first ? Wake::kAlways : Wake::kUnlessPaused);
   put(Header{RecordKind::kToken, 1, ticket});
   put(token_id);
 }
 
 void Records::add_end(const Sequence& sequence, Failure failure, double finished_seconds) {
+  end(sequence, failure);
   const size_t count = failure == Failure::kNone ? sequence.finished.size() : 0;
   put(Header{RecordKind::kEnd, static_cast<uint32_t>(count), sequence.ticket});
   put(End{sequence.started_seconds, sequence.encoded_seconds, sequence.first_token_seconds, finished_seconds,
@@ -108,11 +134,13 @@ void Records::add_end(const Sequence& sequence, Failure failure, double finished
 }
 
 void Records::add_abandoned(const Sequence& sequence, Failure failure, double finished_seconds) {
+  end(sequence, failure);
   put(Header{RecordKind::kEnd, 0, sequence.ticket});
   put(End{sequence.started_seconds, 0, 0, finished_seconds, 0, failure, 0});
 }
 
 void Records::add_problem(const std::string& event, const std::string& message, uint64_t count) {
+  wake(Wake::kAlways);
   const std::string text = event + '\n' + message;
   put(Header{RecordKind::kProblem, static_cast<uint32_t>(text.size()), count});
   put(text.data(), text.size());

@@ -79,7 +79,7 @@ class Scheduler {
       ended.add_end(*sequence, failure, now_seconds);
       forget(*sequence);
     }
-    completions_->publish(ended, true);
+    completions_->publish(ended);
     const std::vector<SequencePointer> scheduled = take(free_rows, running_rows);
     for (const SequencePointer& sequence : scheduled) {
       sequence->state = State::kRunning;
@@ -112,7 +112,7 @@ class Scheduler {
       leave(*sequence);
       ended.add_abandoned(*sequence, failure, clock_());
     }
-    completions_->publish(ended, true);
+    completions_->publish(ended);
   }
 
   // Blocks an idle engine until a sequence may start; returns false after `drain` if none is left.
@@ -138,7 +138,7 @@ class Scheduler {
       forget(*sequence);
     }
     publish_change();
-    completions_->publish(ended, true);
+    completions_->publish(ended);
   }
 
   Load load() {

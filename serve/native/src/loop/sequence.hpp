@@ -62,6 +62,8 @@ struct Sequence : Submission {
   std::vector<int64_t> source_ids;
   SearchOptions options;
   std::atomic<bool> cancelled{false};
+  // How many sequences of the submission have not ended, if its ends are of use only together; `Completions` guards it.
+  std::shared_ptr<int64_t> left;
 
   State state = State::kWaiting;
   QueuePosition queued;
@@ -72,6 +74,7 @@ struct Sequence : Submission {
   double first_token_seconds = 0;
   int64_t decoded_tokens = 0;  // computed in all rows
   int32_t source_slot = -1;
+  std::vector<int32_t> candidates;   // ascending; none: the whole vocabulary
   std::vector<Row> rows;             // best first in a beam
   std::vector<int32_t> spare_slots;  // target slots of the beam without a hypothesis
   std::vector<Hypothesis> finished;

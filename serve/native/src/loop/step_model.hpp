@@ -41,13 +41,16 @@ struct StepBatch {
   std::vector<int32_t> source_slots;    // [R]
   std::vector<int32_t> source_lengths;  // [R]
   std::vector<int32_t> scored_rows;     // [M], rows whose logits are wanted, all different
+  std::vector<int32_t> candidate_ids;     // of all shortlists, each ascending
+  std::vector<int32_t> candidate_ranges;  // [R, 2], begin and end of the list of each row; none: all tokens; or [0]
   int32_t best_count = 0;               // C
   bool aligned = false;
 
   size_t rows() const { return token_ids.size(); }
 
   void clear() {
-    clear_all(token_ids, positions, target_slots, source_slots, source_lengths, scored_rows);
+    clear_all(token_ids, positions, target_slots, source_slots, source_lengths, scored_rows, candidate_ids,
+              candidate_ranges);
     best_count = 0;
     aligned = false;
   }
@@ -61,7 +64,7 @@ struct Choices {
 };
 
 struct StepScores {
-  float* logits = nullptr;            // [M, V], the caller may change them
+  float* logits = nullptr;            // [M, V], the caller may change them; -inf outside of a shortlist
   Choices choices;                    // of all R rows
   const float* alignments = nullptr;  // [R, A, S] if aligned
 };

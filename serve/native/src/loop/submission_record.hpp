@@ -62,14 +62,16 @@ struct alignas(8) ArrayHeader {
   uint32_t source_tokens = 0;
   uint32_t suppressed_tokens = 0;
   uint32_t forced_tokens = 0;
+  uint32_t candidate_tokens = 0;
   uint32_t start_tokens = 0;
   uint32_t flags = 0;
 };
 static_assert(offsetof(ArrayHeader, source_tokens) == 0);
 static_assert(offsetof(ArrayHeader, suppressed_tokens) == 4);
 static_assert(offsetof(ArrayHeader, forced_tokens) == 8);
-static_assert(offsetof(ArrayHeader, start_tokens) == 12);
-static_assert(offsetof(ArrayHeader, flags) == 16);
+static_assert(offsetof(ArrayHeader, candidate_tokens) == 12);
+static_assert(offsetof(ArrayHeader, start_tokens) == 16);
+static_assert(offsetof(ArrayHeader, flags) == 20);
 static_assert(sizeof(ArrayHeader) == 24);
 
 // Calls check(name, value, least, most) for each number that has limits.

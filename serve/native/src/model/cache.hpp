@@ -1,4 +1,4 @@
-// Keys and values of all slots and layers in one piece of memory.
+// What all slots and layers keep, in one piece of memory: keys and values, or the states of recurrent units.
 #pragma once
 
 #include "kernels/kernels.hpp"
@@ -31,6 +31,18 @@ struct Cache {
   FloatCache floats(Index slot, Index layer) const {
     const Index values_of_block = 2 * heads.count * block_size(heads, false);
     return {static_cast<float*>(values) + (slot * layers + layer) * blocks * values_of_block, values_of_block};
+  }
+};
+
+// f32 [slots, layers, 1, d_model]: no state grows with its row.
+struct States {
+  float* values;
+  Index slots;
+  Index layers;
+  Index width;
+
+  StateRows rows(Index layer, const std::int32_t* slots_of_rows, const std::int32_t* positions) const {
+    return {values + layer * width, layers * width, slots_of_rows, positions};
   }
 };
 

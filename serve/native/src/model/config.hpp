@@ -25,6 +25,8 @@ struct Config {
   bool packed_vectors;  // all vectors of a type are one weight
   Activation activation;
   bool gated;  // swiglu: outer(silu(gate(x)) * inner(x))
+  bool shortlists;  // a row may choose from a part of the vocabulary
+  bool recurrent;  // decoder layers have recurrent units in place of self-attention
   bool int8;
   float embedding_scale;
   float epsilon;

@@ -2,17 +2,19 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "model/candidates.hpp"
 #include "model/layers.hpp"
-#include "model/vocabulary.hpp"
 
 namespace dragoman {
 
 struct DecoderLayer {
   AttentionPart self_attention, cross_attention;
+  RecurrentPart unit;  // in place of self-attention if the model is recurrent
   FeedForward feed_forward;
 };
 
@@ -25,9 +27,11 @@ struct StepRows {
   const std::int32_t* source_slots;
   const std::int32_t* source_lengths;
   Cache target;
+  States states;  // in place of the target cache if the model is recurrent
   Cache source;
   ScoredRows scored;
   BestTokens best;
+  Candidates candidates;
   const std::vector<AlignmentHead>* alignment_heads;
   float* alignments;  // null, or [R, alignment heads, capacity of the source cache]
 };
@@ -41,8 +45,12 @@ class Decoder {
     embedding_ = reader.embedding();
     for (Index i = 0; i < config_.decoder_layers; ++i) {
       const std::string name = "decoder layer " + std::to_string(i);
-      layers_.push_back({reader.attention(name + " self-attention", 3), reader.attention(name + " cross-attention", 1),
-                         reader.feed_forward(name)});
+      DecoderLayer layer{};
+      if (config_.recurrent) layer.unit = reader.recurrent(name + " recurrent unit");
+      else layer.self_attention = reader.attention(name + " self-attention", 3);
+      layer.cross_attention = reader.attention(name + " cross-attention", 1);
+      layer.feed_forward = reader.feed_forward(name);
+      layers_.push_back(layer);
     }
     if (config_.pre_norm) norm_ = reader.norm("final norm");
     vocabulary_ = reader.linear("vocabulary", config_.vocabulary, config_.d_model);
@@ -71,12 +79,12 @@ class Decoder {
     }
     for (Index i = 0; i < config_.decoder_layers; ++i) {
       const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
-      layers.attention(layer.self_attention, [&] { self_attention(rows, i, layers, parallel, scratch); });
+      if (config_.recurrent) layers.recur(layer.unit, rows.states.rows(i, rows.target_slots, rows.positions));
+      else layers.attention(layer.self_attention, [&] { self_attention(rows, i, layers, parallel, scratch); });
       layers.attention(layer.cross_attention, [&] { cross_attention(rows, i, layers, parallel, scratch); });
       layers.feed_forward(layer.feed_forward);
     }
-    project_and_choose(vocabulary_, layers, layers.before(norm_), rows.count, kernels_, parallel, workspace,
-                       rows.scored, rows.best);
+    choose(rows, layers, parallel, workspace);
   }
 
  private:
@@ -121,6 +129,24 @@ class Decoder {
     });
   }
 
+  // The rows without a shortlist first.
+  void choose(const StepRows& rows, const Layers& layers, const Parallel& parallel, Workspace& workspace) const {
+    const Input input = layers.before(norm_);
+    std::vector<RowRange> parts;
+    for (const RowRange& part : rows.candidates.parts(rows.count)) {
+      if (rows.candidates.count(part.first) > 0) parts.push_back(part);
+      else project_and_choose(vocabulary_, layers, input, part, kernels_, parallel, workspace, rows.scored, rows.best);
+    }
+    if (parts.empty()) return;
+    const CandidateChoice choice(vocabulary_, number_, rows.candidates, layers, kernels_, rows.scored, rows.best);
+    choice.choose(parts, rows.count, input, parallel, workspace);
+  }
+
+  static std::uint64_t next_number() {
+    static std::atomic<std::uint64_t> last{0};
+    return ++last;
+  }
+
   void copy_alignments(const StepRows& rows, Index layer, Index row, const float* weights, Index stride) const {
     const Index count = static_cast<Index>(rows.alignment_heads->size()), capacity = rows.source.capacity();
     for (Index i = 0; i < count; ++i) {
@@ -133,6 +159,7 @@ class Decoder {
 
   const Config config_;
   const Kernels& kernels_;
+  const std::uint64_t number_ = next_number();  // of this process
   Embedding embedding_;
   std::vector<DecoderLayer> layers_;
   Norm norm_;

@@ -13,6 +13,12 @@ namespace dragoman {
 struct Input {
   FloatRows floats;
   Int8Rows integers;  // if the model is int8
+
+  // The rows from one on.
+  Input from(Index row) const {
+    if (integers.data == nullptr) return {{floats.data + row * floats.stride, floats.stride}, {}};
+    return {floats, {integers.data + row * integers.stride, integers.scales + row, integers.stride}};
+  }
 };
 
 // Computes with one workspace; a short-lived object of one call. Rows have `Config::row_size` floats, zeros behind
@@ -37,7 +43,7 @@ class Layers {
     }
   }
 
-  float* wide() const { return wide_; }          // [rows, wide_stride()]: queries, keys, values, or the inner layer
+  float* wide() const { return wide_; }          // [rows, wide_stride()]: queries, keys, values, gates, or the inner layer
   float* attended() const { return attended_; }  // rows of attention's outputs
   Index wide_stride() const { return wide_stride_; }
   Index row_size() const { return config_.row_size(); }
@@ -87,6 +93,16 @@ class Layers {
     after(part.norm);
   }
 
+  void recur(const RecurrentPart& part, const StateRows& states) const {
+    project(part.gates, before(part.norm));
+    parallel_.split(rows_, kRowsOfTask, [&](Index, Index first, Index last) {
+      kernels_.recur({wide_ + first * wide_stride_, wide_stride_}, last - first, config_.d_model,
+                     {states.data, states.stride, states.slots + first, states.positions + first},
+                     {states_ + first * row_size(), row_size()});
+    });
+    after(part.norm);
+  }
+
   void feed_forward(const FeedForward& part) const {
     const Input input = before(part.norm);
     Epilogue inner;
@@ -104,12 +120,12 @@ class Layers {
   }
 
   // y = epilogue(input W^T + b) for blocks of outputs, in this thread; `y` points at the first block.
-  void multiply(const Linear& linear, const Input& input, BlockRange blocks, const Epilogue& epilogue,
+  void multiply(const Linear& linear, const Input& input, Index rows, BlockRange blocks, const Epilogue& epilogue,
                 OutputRows y) const {
     if (linear.int8)
-      kernels_.multiply_int8(linear.integers, input.integers, rows_, blocks, epilogue, y);
+      kernels_.multiply_int8(linear.integers, input.integers, rows, blocks, epilogue, y);
     else
-      kernels_.multiply_float(linear.floats, input.floats, rows_, blocks, epilogue, y);
+      kernels_.multiply_float(linear.floats, input.floats, rows, blocks, epilogue, y);
   }
 
   // Writes the key and value of a position.
@@ -161,7 +177,7 @@ class Layers {
       const Index column = first * kLanes;
       const Epilogue part{epilogue.activation, at_column(epilogue.factor, column),
                           at_column(epilogue.residual, column)};
-      multiply(linear, input, {first, last}, part, {y.data + column, y.stride});
+      multiply(linear, input, rows_, {first, last}, part, {y.data + column, y.stride});
     });
   }
 

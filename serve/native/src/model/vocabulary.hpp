@@ -14,6 +14,9 @@ struct BestTokens {
   float* log_sums;    // [rows]
   float* scores;      // [rows, count]
   std::int64_t* ids;  // [rows, count]
+
+  // The rows from one on.
+  BestTokens from(Index row) const { return {count, log_sums + row, scores + row * count, ids + row * count}; }
 };
 
 // Logits of some rows, which are wanted themselves.
@@ -70,17 +73,27 @@ void choose_by_strips(Index rows, Index vocabulary, const Kernels& kernels, cons
   });
 }
 
-// Chooses from the logits of the vocabulary, and copies those that are wanted themselves.
-inline void project_and_choose(const Linear& vocabulary, const Layers& layers, const Input& input, Index rows,
+// Rows of a step that are computed together.
+struct RowRange {
+  Index first;
+  Index count;
+  bool has(Index row) const { return row >= first && row < first + count; }
+};
+
+// Chooses from the logits of the vocabulary for some rows, and copies those that are wanted themselves.
+inline void project_and_choose(const Linear& vocabulary, const Layers& layers, const Input& input, RowRange rows,
                                const Kernels& kernels, const Parallel& parallel, Workspace& workspace,
                                const ScoredRows& scored, const BestTokens& out) {
   const auto fill = [&](Index strip, Index count, float* logits) {
     const BlockRange blocks{strip * kBlocksOfStrip, std::min((strip + 1) * kBlocksOfStrip, vocabulary.blocks())};
-    layers.multiply(vocabulary, input, blocks, {}, {logits, kStrip});
-    for (Index i = 0; i < scored.count; ++i)
-      std::copy_n(logits + scored.rows[i] * kStrip, count, scored.logits + i * vocabulary.outputs + strip * kStrip);
+    layers.multiply(vocabulary, input.from(rows.first), rows.count, blocks, {}, {logits, kStrip});
+    for (Index i = 0; i < scored.count; ++i) {
+      if (!rows.has(scored.rows[i])) continue;
+      const float* from = logits + (scored.rows[i] - rows.first) * kStrip;
+      std::copy_n(from, count, scored.logits + i * vocabulary.outputs + strip * kStrip);
+    }
   };
-  choose_by_strips(rows, vocabulary.outputs, kernels, parallel, workspace, out, fill);
+  choose_by_strips(rows.count, vocabulary.outputs, kernels, parallel, workspace, out.from(rows.first), fill);
 }
 
 // Chooses from logits [rows, vocabulary].

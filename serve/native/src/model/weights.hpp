@@ -46,6 +46,12 @@ struct AttentionPart {
   Norm norm;
 };
 
+// A recurrent unit: the projections of its input and of its gate are one.
+struct RecurrentPart {
+  Linear gates;
+  Norm norm;
+};
+
 struct FeedForward {
   Linear gate;  // if the model is gated
   Linear inner;
@@ -94,6 +100,11 @@ class WeightReader {
   AttentionPart attention(const std::string& name, Index widths) {
     const Index d = config_.d_model;
     return {linear(name + " in", widths * d, d), linear(name + " out", d, d), norm(name + " norm")};
+  }
+
+  RecurrentPart recurrent(const std::string& name) {
+    const Index d = config_.d_model;
+    return {linear(name + " gates", 2 * d, d), norm(name + " norm")};
   }
 
   FeedForward feed_forward(const std::string& name) {

@@ -1,4 +1,4 @@
-// The tensors of a cache: values, and in 8 bits also scales.
+// The tensors of a cache: values, and in 8 bits also scales; or the states of recurrent units, one tensor of floats.
 #pragma once
 
 #include <cstring>
@@ -40,6 +40,25 @@ inline Cache read_cache(const Context& context, const Config& config, std::size_
   return cache;
 }
 
+inline TensorShape states_shape(const States& states) { return {states.slots, states.layers, 1, states.width}; }
+
+// Throws std::invalid_argument unless an input has the type of states. The output has its size.
+inline void check_states(const Node& node, std::size_t index) {
+  if (node.inputs() <= index || node.input_type(index) != ort::ElementType::kFloat)
+    throw std::invalid_argument("cache: expected an input of float32 states");
+}
+
+// Returns the states that an input holds. Throws std::invalid_argument if its shape is wrong.
+inline States read_states(const Context& context, const Config& config, std::size_t index, const char* name) {
+  const TensorShape shape = context.input_shape(index, name);
+  States states{nullptr, shape.empty() ? 0 : shape[0], config.decoder_layers, config.d_model};
+  if (shape != states_shape(states))
+    throw std::invalid_argument(std::string(name) + ": expected the shape [slots, " + std::to_string(states.layers) +
+                                ", 1, " + std::to_string(states.width) + "]");
+  states.values = const_cast<float*>(context.input<float>(index, name).data);
+  return states;
+}
+
 // Returns the output, with a copy of the input unless both are the same memory.
 template <class T>
 T* copied_output(const Context& context, std::size_t index, const TensorShape& shape, const void* input) {
@@ -57,6 +76,13 @@ inline Cache write_cache(const Context& context, const Config& config, const Cac
   if (config.int8) output.values = copied_output<std::int8_t>(context, first, shape, cache.values);
   else output.values = copied_output<float>(context, first, shape, cache.values);
   if (config.int8) output.scales = copied_output<float>(context, first + 1, cache_shape(cache, kLanes), cache.scales);
+  return output;
+}
+
+// Returns the states in the memory of an output, with the contents of `states`.
+inline States write_states(const Context& context, const States& states, std::size_t index) {
+  States output = states;
+  output.values = copied_output<float>(context, index, states_shape(states), states.values);
   return output;
 }
 

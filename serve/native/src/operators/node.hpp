@@ -46,6 +46,8 @@ class Node {
     config.pre_norm = integer("pre_norm", 0, 1) != 0;
     config.embedding_norm = is_set("embedding_norm");
     config.packed_vectors = is_set("packed_vectors");
+    config.shortlists = is_set("shortlists");
+    config.recurrent = is_set("recurrent");
     const std::string activation = choice("activation", {"relu", "gelu", "silu", "swiglu"});
     config.gated = activation == "swiglu";
     config.activation = activation == "relu"   ? Activation::kRelu

@@ -1,6 +1,9 @@
 // The operator Step: one step of the decoder for some rows.
 #pragma once
 
+#include <algorithm>
+#include <functional>
+
 #include "model/decoder.hpp"
 #include "operators/cache_tensors.hpp"
 
@@ -10,8 +13,9 @@ class StepKernel {
  public:
   static constexpr const char* kName = "Step";
   // token_ids [R], positions [R], target_slots [R], source_slots [R], source_lengths [R], scored_rows [M],
-  // best_count [1], aligned [1]; target cache, source cache and weights. aligned: 0 for no alignments, 1 for those of
-  // the alignment heads, 2 for those of every head, layer by layer, which the fallback body lacks.
+  // best_count [1], aligned [1]; if it takes shortlists: candidate_ids [N] and candidate_ranges [R, 2], or both empty;
+  // target cache or states, source cache and weights. aligned: 0 for no alignments, 1 for those of the alignment heads,
+  // 2 for those of every head, layer by layer, which the fallback body lacks.
   static constexpr ort::ElementType kInputs[] = {
       ort::ElementType::kInt64, ort::ElementType::kInt32, ort::ElementType::kInt32,
       ort::ElementType::kInt32, ort::ElementType::kInt32, ort::ElementType::kInt32,
@@ -39,20 +43,64 @@ class StepKernel {
                  context.output<std::int64_t>(3, {rows.count, best_count})};
     float* alignments = context.output<float>(4, {aligned_rows, heads, rows.source.capacity()});
     rows.alignments = aligned_rows * heads > 0 ? alignments : nullptr;
-    rows.target = write_cache(context, config, rows.target, kCacheOutput);
+    if (config.shortlists) rows.candidates = read_candidates(context, rows);
+    if (config.recurrent) rows.states = write_states(context, rows.states, kCacheOutput);
+    else rows.target = write_cache(context, config, rows.target, kCacheOutput);
     decoder_.step(rows, context.parallel(), own_workspace());
   }
 
  private:
-  static constexpr std::size_t kCacheInput = 8;
+  static constexpr std::size_t kCandidatesInput = 8;
   static constexpr std::size_t kCacheOutput = 5;
 
   static Decoder make_decoder(const Node& node) {
     const Config config = node.config(true);
-    const std::size_t tensors = cache_tensors(config);
-    check_cache(node, config, kCacheInput);
-    check_cache(node, config, kCacheInput + tensors);
-    return {config, node.weights(kCacheInput + 2 * tensors), chosen_kernels()};
+    const std::size_t target = target_input(config), source = source_input(config);
+    if (config.shortlists) check_candidates(node);
+    if (config.recurrent) check_states(node, target);
+    else check_cache(node, config, target);
+    check_cache(node, config, source);
+    return {config, node.weights(source + cache_tensors(config)), chosen_kernels()};
+  }
+
+  // The first input of the target cache, which may follow the candidates.
+  static std::size_t target_input(const Config& config) { return kCandidatesInput + (config.shortlists ? 2 : 0); }
+
+  // The first input of the source cache, which follows the target cache or the states.
+  static std::size_t source_input(const Config& config) {
+    return target_input(config) + (config.recurrent ? 1 : cache_tensors(config));
+  }
+
+  static void check_candidates(const Node& node) {
+    for (const std::size_t index : {kCandidatesInput, kCandidatesInput + 1})
+      if (node.inputs() <= index || node.input_type(index) != ort::ElementType::kInt32)
+        throw std::invalid_argument("candidates: expected inputs of int32 ids and ranges");
+  }
+
+  // Returns the checked shortlists of rows.
+  Candidates read_candidates(const Context& context, const StepRows& rows) const {
+    const auto ids = context.input<std::int32_t>(kCandidatesInput, "candidate_ids");
+    const auto ranges = context.input<std::int32_t>(kCandidatesInput + 1, "candidate_ranges");
+    if (ranges.count == 0) return {};
+    if (ranges.count != 2 * rows.count)
+      throw std::invalid_argument("candidate_ranges: expected two numbers for each row, got " +
+                                  std::to_string(ranges.count));
+    check_values("candidate_ranges", ranges, 0, ids.count);
+    const Candidates candidates{ids.data, ranges.data, rows.source_slots};
+    std::vector<Index> first(static_cast<std::size_t>(rows.source.slots), -1);  // row of each source slot with a list
+    for (Index row = 0; row < rows.count; ++row) {
+      const std::int32_t *begin = ids.data + ranges.data[2 * row], *end = ids.data + ranges.data[2 * row + 1];
+      if (begin == end) continue;
+      Index& other = first[static_cast<std::size_t>(rows.source_slots[row])];
+      if (other < 0) other = row;
+      if (end < begin || !std::equal(begin, end, candidates.list(other), candidates.list(other) + candidates.count(other)))
+        throw std::invalid_argument("candidate_ranges: row " + std::to_string(row) + ": expected a range like that of " +
+                                    "other rows of its source slot");
+      if (other == row && (*begin < 0 || end[-1] >= decoder_.config().vocabulary ||
+                           std::adjacent_find(begin, end, std::greater_equal<>()) != end))
+        throw std::invalid_argument("candidate_ids: row " + std::to_string(row) + ": expected ascending ids of tokens");
+    }
+    return candidates;
   }
 
   // Returns the cross-attention heads, layer by layer.
@@ -73,16 +121,21 @@ class StepKernel {
     const auto source_slots = context.input<std::int32_t>(3, "source_slots", count);
     const auto source_lengths = context.input<std::int32_t>(4, "source_lengths", count);
     const auto scored = context.input<std::int32_t>(5, "scored_rows");
-    const Cache target = read_cache(context, config, kCacheInput, "target_cache");
-    const Cache source = read_cache(context, config, kCacheInput + cache_tensors(config), "source_cache");
+    Cache target{};
+    States states{};
+    if (config.recurrent) states = read_states(context, config, target_input(config), "target_cache");
+    else target = read_cache(context, config, target_input(config), "target_cache");
+    const Cache source = read_cache(context, config, source_input(config), "source_cache");
+    const Index length = decoder_.embedding().max_length;
+    const Index most = config.recurrent ? length : std::min(target.capacity(), length);
     check_values("token_ids", token_ids, 0, config.vocabulary - 1);
-    check_values("positions", positions, 0, std::min(target.capacity(), decoder_.embedding().max_length) - 1);
-    check_slots("target_slots", target_slots, target.slots);
+    check_values("positions", positions, 0, most - 1);
+    check_slots("target_slots", target_slots, config.recurrent ? states.slots : target.slots);
     check_values("source_slots", source_slots, 0, source.slots - 1);
     check_values("source_lengths", source_lengths, 1, source.capacity());
     check_values("scored_rows", scored, 0, count - 1);
     return {count, token_ids.data, positions.data, target_slots.data, source_slots.data, source_lengths.data, target,
-            source, {scored.data, scored.count, nullptr}, {}, &config.alignment_heads, nullptr};
+            states, source, {scored.data, scored.count, nullptr}, {}, {}, &config.alignment_heads, nullptr};
   }
 
   Decoder decoder_;

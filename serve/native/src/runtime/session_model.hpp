@@ -17,10 +17,12 @@
 
 namespace dragoman {
 
-// The tensors of a cache, [slots, layers, blocks, 2, heads, ...]. Only pages that were written take memory.
+// The tensors of a cache, [slots, layers, blocks, 2, heads, ...], or the states of recurrent units, [slots, layers, 1,
+// width]. Only pages that were written take memory.
 class SlotCache {
  public:
   static constexpr int64_t kBlockTokens = 16;
+  static constexpr size_t kStateAxes = 3;  // of one slot
 
   SlotCache(const std::vector<TensorSpec>& tensors, int32_t slots) {
     for (const TensorSpec& spec : tensors) {
@@ -31,7 +33,11 @@ class SlotCache {
     }
   }
 
-  int32_t tokens() const { return static_cast<int32_t>(tensors_.at(0).spec.shape.at(1) * kBlockTokens); }
+  // Tokens that a slot has room for; states have room for any number.
+  int32_t tokens() const {
+    const std::vector<int64_t>& shape = tensors_.at(0).spec.shape;
+    return shape.size() == kStateAxes ? INT32_MAX : static_cast<int32_t>(shape.at(1) * kBlockTokens);
+  }
 
   // Binds every tensor as input, and as output of the same memory if it is written.
   void bind(Binding& binding, bool written) const {
@@ -41,12 +47,12 @@ class SlotCache {
     }
   }
 
-  // Copies the first blocks of each layer of a slot to another one.
+  // Copies the first blocks of each layer of a slot, or its states, to another one.
   void copy(int32_t from_slot, int32_t to_slot, int32_t positions) {
     for (const Tensor& each : tensors_) {
       const auto layers = static_cast<size_t>(each.spec.shape[0]), blocks = static_cast<size_t>(each.spec.shape[1]);
       const size_t slot_bytes = each.spec.bytes(), layer_bytes = slot_bytes / layers;
-      const auto filled = static_cast<size_t>((positions + kBlockTokens - 1) / kBlockTokens);
+      const auto filled = std::min(blocks, static_cast<size_t>((positions + kBlockTokens - 1) / kBlockTokens));
       const char* from = each.memory->data() + static_cast<size_t>(from_slot) * slot_bytes;
       char* to = each.memory->data() + static_cast<size_t>(to_slot) * slot_bytes;
       for (size_t layer = 0; layer < layers; ++layer)
@@ -74,6 +80,7 @@ class SessionModel : public StepModel {
                target_cache_.tokens()},
         encoding_(*sessions_, sessions_->encoder),
         token_ids_(static_cast<size_t>(slots)),
+        candidate_ranges_(2 * static_cast<size_t>(slots)),
         constants_(static_cast<size_t>(std::min(2 * slots, shape_.vocabulary) + 1)),
         logits_(float_bytes(slots, shape_.vocabulary)),
         alignments_(float_bytes(slots, shape_.alignment_heads) * static_cast<size_t>(shape_.source_capacity)),
@@ -100,13 +107,17 @@ class SessionModel : public StepModel {
                                            &batch.source_lengths, &batch.scored_rows};
     for (size_t index = 0; index < inputs_.size(); ++index)
       std::copy(given[index]->begin(), given[index]->end(), inputs_[index].begin());
-    const Key key{static_cast<int32_t>(batch.rows()), static_cast<int32_t>(batch.scored_rows.size()), batch.best_count,
-                  batch.aligned ? 1 : 0};
+    std::copy(batch.candidate_ranges.begin(), batch.candidate_ranges.end(), candidate_ranges_.begin());
+    const auto rows = static_cast<int32_t>(batch.rows()), listed = batch.candidate_ranges.empty() ? 0 : rows;
+    const Key key{rows, static_cast<int32_t>(batch.scored_rows.size()), batch.best_count, batch.aligned ? 1 : 0, listed};
     auto found = bindings_.find(key);
     if (found == bindings_.end()) {
       if (bindings_.size() == kMaxBindings) bindings_.clear();
       found = bindings_.emplace(key, bind_step(key)).first;
     }
+    if (sessions_->shortlists)
+      found->second.input("candidate_ids", writable(batch.candidate_ids), ElementType::kInt32,
+                          {static_cast<int64_t>(batch.candidate_ids.size())});
     found->second.run();
     return {reinterpret_cast<float*>(logits_.data()), best_.choices(),
             reinterpret_cast<const float*>(alignments_.data())};
@@ -127,8 +138,8 @@ class SessionModel : public StepModel {
 
  private:
   using ElementType = ort::ElementType;
-  // Rows, scored rows, best tokens and alignments: what the shapes of a step depend on.
-  using Key = std::array<int32_t, 4>;
+  // Rows, scored rows, best tokens, alignments and rows that may have a shortlist: what the shapes of a step depend on.
+  using Key = std::array<int32_t, 5>;
   static constexpr size_t kMaxBindings = 512;  // that are kept
   static constexpr const char* kInputs[] = {"positions", "target_slots", "source_slots", "source_lengths",
                                             "scored_rows"};
@@ -157,7 +168,7 @@ class SessionModel : public StepModel {
   }
 
   Binding bind_step(const Key& key) {
-    const auto [rows, scored, best_count, aligned] = key;
+    const auto [rows, scored, best_count, aligned, listed] = key;
     Binding binding(*sessions_, sessions_->decoder);
     binding.input("token_ids", token_ids_.data(), ElementType::kInt64, {rows});
     for (size_t index = 0; index < inputs_.size(); ++index) {
@@ -166,6 +177,8 @@ class SessionModel : public StepModel {
     }
     binding.input("best_count", &constants_.at(static_cast<size_t>(best_count)), ElementType::kInt32, {1});
     binding.input("aligned", &constants_.at(static_cast<size_t>(aligned)), ElementType::kInt32, {1});
+    if (sessions_->shortlists)
+      binding.input("candidate_ranges", candidate_ranges_.data(), ElementType::kInt32, {listed, 2});
     target_cache_.bind(binding, true);
     source_cache_.bind(binding, false);
     binding.output("logits", logits_.data(), ElementType::kFloat, {scored, shape_.vocabulary});
@@ -183,6 +196,7 @@ class SessionModel : public StepModel {
   // Inputs of a step, with room for all slots.
   std::vector<int64_t> token_ids_;
   std::array<std::vector<int32_t>, std::size(kInputs)> inputs_;
+  std::vector<int32_t> candidate_ranges_;
   // 0, 1, ...: the numbers of best tokens and the flags that bindings refer to.
   std::vector<int32_t> constants_;
   MappedMemory logits_, alignments_;

@@ -57,7 +57,8 @@ Sessions::Sessions(const ModelConfig& config)
       source_cache(specs_of(config.source_cache)),
       target_cache(specs_of(config.target_cache)),
       vocabulary(static_cast<int32_t>(config.vocabulary)),
-      alignment_heads(static_cast<int32_t>(config.alignment_heads)) {}
+      alignment_heads(static_cast<int32_t>(config.alignment_heads)),
+      shortlists(config.shortlists != 0) {}
 
 ort::Owned<ort::Value> Sessions::tensor(void* data, ort::ElementType type, const std::vector<int64_t>& shape) const {
   const size_t bytes = TensorSpec{"", type, shape}.bytes();

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "loop/mapped_memory.hpp"
 #include "ort/api.hpp"
-#include "runtime/mapped_memory.hpp"
 
 namespace dragoman {
 
@@ -30,6 +30,7 @@ struct ModelConfig {
   TensorRecords encoder_weights, decoder_weights;
   TensorRecords source_cache, target_cache;
   int64_t threads, vocabulary, alignment_heads;
+  int64_t shortlists;  // the decoder takes candidates
 };
 
 struct TensorSpec {
@@ -55,6 +56,7 @@ struct Sessions {
   ort::Owned<ort::Session> encoder, decoder, choose;
   std::vector<TensorSpec> source_cache, target_cache;  // of one slot
   int32_t vocabulary, alignment_heads;
+  bool shortlists;
 
  private:
   ort::Owned<ort::Session> open(const char* path, const TensorRecords& shared_weights, int64_t threads);

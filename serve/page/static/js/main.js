@@ -229,9 +229,14 @@ function showError(error) {
     if (!dialog.open) dialog.showModal();
     return;
   }
+  problem.classList.toggle("progress", error.reason === "fetching");
   if (error.reason === "unreachable") write(problem, "unreachable");
   else if (error.status === 429) write(problem, "busy");
-  else if (error.status === 503) write(problem, "not_ready");
+  else if (error.reason === "fetching") {
+    const [, model, done, total] = /^fetching ([^ ,]+)(?:, (\d+) of (\d+) MB)?/.exec(error.message) ?? ["", ""];
+    write(problem, total ? "fetching_size" : "fetching", { model, done, total });
+    pause = setTimeout(translateNow, RETRY_MILLISECONDS);
+  } else if (error.status === 503 && !error.message.includes(": cannot be fetched: ")) write(problem, "not_ready");
   else {
     write(problem, "");
     problem.textContent = describeTermProblem(error.message);

@@ -140,8 +140,9 @@ function fillTools() {
     if (layer !== ALIGNMENT)
       tools.append(select("head", [[ALL, say("all")], ...numbers(found.heads)], head, (value) => (head = value)));
   }
-  tools.append(button("save_svg", () => map && saveSvg(map, fileName()), fail));
-  tools.append(button("save_png", () => map && savePng(map, fileName()), fail));
+  const saves = [button("save_svg", () => map && saveSvg(map, fileName()), fail), button("save_png", () => map && savePng(map, fileName()), fail)];
+  [saves[0].id, saves[1].id] = ["map-svg", "map-png"]; // to find the focus again
+  tools.append(...saves);
   const before = body.querySelector(".tools");
   if (before) before.replaceWith(tools);
   else body.replaceChildren(tools);

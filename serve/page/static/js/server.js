@@ -52,6 +52,7 @@ export const key = {
 async function send(path, body, signal, method = body ? "POST" : "GET") {
   /** @type {Record<string, string>} */
   const headers = key.get() ? { authorization: `Bearer ${key.get()}` } : {};
+  headers.prefer = "respond-async"; // the progress of a download instead of a long wait
   const form = body instanceof FormData;
   if (body && !form) headers["content-type"] = "application/json";
   let response;
@@ -66,8 +67,13 @@ async function send(path, body, signal, method = body ? "POST" : "GET") {
   throw new ServerError(problem.detail ?? response.statusText, response.status, problem.reason ?? "");
 }
 
-/** @returns {Promise<Model[]>} */
-export const listModels = async () => (await (await send("/v1/models", null)).json()).models;
+/** Models that are served, then those that the server fetches for a request. @returns {Promise<Model[]>} */
+export async function listModels() {
+  const { models, available = [] } = await (await send("/v1/models", null)).json();
+  const { limits } = models[0];
+  const unknown = { description: "", alignments: false, precision: "", languages: [], limits };
+  return [...models, ...available.map((/** @type {Body} */ each) => ({ ...unknown, ...each, directions: [each] }))];
+}
 
 const DOCUMENTS = "/v1/documents";
 

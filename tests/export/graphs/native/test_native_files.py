@@ -1,6 +1,5 @@
 """The files of native graphs: one node each, a body of standard operators, and every weight once."""
 
-import getpass
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +7,13 @@ import onnx
 import pytest
 import torch
 
-from dragoman.export.graphs.graph_files import ALIGNMENT_BYTES, MIN_EXTERNAL_BYTES
 from dragoman.export.graphs.native.models import DOMAIN, OPSET, read_native
 from dragoman.export.make_bundle import BundleOptions
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import CHOOSE_FILE, WEIGHTS_FILE, Bundle
 from dragoman.serve.bundle.manifest import Precision
-from tests.support.graph_models import HEADS, MODELS, graphs_of_bundle
-from tests.support.paths import ROOT
+from tests.support.graph_models import HEADS, MODELS, assert_named, assert_packed, graphs_of_bundle, places_of
 from tests.support.toy import export_model, random_model
 
 Export = tuple[Transformer, Bundle]
@@ -32,19 +29,6 @@ def exported(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_fact
     return model, export_model(model, tokenizer, out, options=BundleOptions("random", precision=precision))
 
 
-def places_of(graph: onnx.ModelProto) -> dict[str, tuple[int, int]]:
-    """Returns offset and length of each weight in the file of weights."""
-    stored = {}
-    for tensor in graph.graph.initializer:
-        place = {entry.key: entry.value for entry in tensor.external_data}
-        if place:
-            assert place["location"] == WEIGHTS_FILE
-            stored[tensor.name] = int(place["offset"]), int(place["length"])
-        else:
-            assert len(tensor.raw_data) < MIN_EXTERNAL_BYTES
-    return stored
-
-
 def test_a_graph_is_one_node_and_its_body_has_only_standard_operators(exported: Export) -> None:
     graphs = [*graphs_of_bundle(exported[1]), onnx.load(exported[1].folder / CHOOSE_FILE)]
     for graph, name in zip(graphs, ("Encode", "Step", "Choose"), strict=True):
@@ -55,25 +39,13 @@ def test_a_graph_is_one_node_and_its_body_has_only_standard_operators(exported: 
         assert {attribute.name for attribute in node.attribute} == set(function.attribute)
 
 
-def test_the_graphs_have_the_names_of_the_manifest(exported: Export) -> None:
-    signatures = (exported[1].manifest.encoder, exported[1].manifest.decoder)
-    for graph, signature in zip(graphs_of_bundle(exported[1]), signatures, strict=True):
-        assert tuple(value.name for value in graph.graph.input) == signature.inputs
-        assert tuple(value.name for value in graph.graph.output) == signature.outputs
+def test_names_are_those_of_the_manifest_and_none_is_of_this_machine(exported: Export) -> None:
+    assert_named(exported[1])
 
 
 def test_every_weight_is_stored_once_at_a_multiple_of_64_bytes(exported: Export) -> None:
-    _, bundle = exported
-    pieces = sorted({place for graph in graphs_of_bundle(bundle) for place in places_of(graph).values()})
-    content = (bundle.folder / WEIGHTS_FILE).read_bytes()
-    values = [content[offset : offset + length] for offset, length in pieces]
+    values = assert_packed(exported[1])
     assert len(set(values)) == len(values)
-    assert all(offset % ALIGNMENT_BYTES == 0 for offset, _ in pieces)
-    end = 0
-    for offset, length in pieces:
-        assert 0 <= offset - end < ALIGNMENT_BYTES
-        end = offset + length
-    assert end == len(content)
 
 
 def test_all_vectors_of_a_type_are_one_weight(exported: Export) -> None:
@@ -119,11 +91,3 @@ def test_alignment_heads_take_no_weights(tokenizer: Tokenizer, tmp_path: Path) -
     plain = export_model(model, tokenizer, tmp_path / "plain")
     aligned = export_model(model, tokenizer, tmp_path / "aligned", options=BundleOptions("a", alignment_heads=HEADS))
     assert (plain.folder / WEIGHTS_FILE).read_bytes() == (aligned.folder / WEIGHTS_FILE).read_bytes()
-
-
-def test_no_path_and_no_name_of_this_machine_is_in_the_bundle(exported: Export) -> None:
-    private = [str(ROOT), str(Path.home()), str(Path(torch.__file__).parent), "site-packages"]
-    private += [".py", str(exported[1].folder), getpass.getuser() + "@"]
-    for file in exported[1].folder.iterdir():
-        content = file.read_bytes()
-        assert [word for word in private if word.encode() in content] == [], file.name

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.archives import read_members
-from dragoman.model.data.sources.errors import SourceError
 from tests.support.packages import deb_of, tar_of, zip_of
 
 FILES = {
@@ -48,13 +48,15 @@ def test_a_folder_gives_the_wanted_files(tmp_path: Path) -> None:
         ("a.whl", b"PK"),
         ("a.rpm", b""),
     ],
+    # Archives contain the time: names from their bytes would differ between the processes of a run.
+    ids=["deb without members", "text", "cut deb", "cut tgz", "cut wheel", "other kind"],
 )
 def test_a_broken_archive_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(SourceError, match=f"{name}: cannot be read"):
+    with pytest.raises(CorpusError, match=f"{name}: cannot be read"):
         read(tmp_path / name)
 
 
 def test_a_missing_archive_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"a\.deb: cannot be read"):
+    with pytest.raises(CorpusError, match=r"a\.deb: cannot be read"):
         read(tmp_path / "a.deb")

@@ -13,37 +13,7 @@ from dragoman.model.data.sources import everyday, source_list
 from dragoman.model.data.sources.command import IncludedCorpusCommand
 from tests.support.packages import deb_of, zip_of
 
-SOURCES = """
-tool:
-  license: MIT
-  role: messages
-  registry: debian
-  packages: {{tool: {{version: "1.0", sha256: {digest}}}}}
-  languages: {{de: de, fr: fr}}
-  files: '/locale/{{language}}/(.+)\\.mo$'
-guide:
-  license: MPL-2.0
-  role: help
-  registry: pypi
-  packages: {{guide: {{version: "1.0", sha256: ""}}}}
-  reader: help
-  languages: {{en: en, de: de}}
-  files: 'help/{{language}}/(.+)\\.html$'
-game:
-  license: GPL-2.0-only
-  role: messages
-  registry: debian
-  packages: {{game: {{version: "1.0", sha256: ""}}}}
-  languages: {{de: de}}
-  files: '/locale/{{language}}/(.+)\\.mo$'
-manual:
-  license: GFDL-1.2-or-later
-  role: help
-  registry: debian
-  packages: {{manual: {{version: "1.0", sha256: ""}}}}
-  languages: {{de: de}}
-  files: '/locale/{{language}}/(.+)\\.mo$'
-"""
+SOURCES = Path(__file__).with_name("corpus_sources.yaml").read_text("utf-8")
 EVERYDAY = {
     "sentences/01-morning.tsv": "Good morning!\tGuten Morgen!\tBonjour !\tDobré ráno!\n",
     "words/01-house.tsv": "house\tHaus\tmaison\tdům\n",
@@ -73,7 +43,7 @@ def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     wheel = zip_of({f"guide/help/{language}/a.html": page.encode() for language, page in pages.items()})
     (folder / "guide-1.1-py3-none-any.whl").write_bytes(wheel)
     listed = tmp_path / "sources.yaml"
-    listed.write_text(SOURCES.format(digest=sha256(package).hexdigest()))
+    listed.write_text(SOURCES.replace("DIGEST", sha256(package).hexdigest()))
     monkeypatch.setattr(source_list, "SOURCES", listed)
     for name, text in EVERYDAY.items():
         path = tmp_path / "everyday" / name

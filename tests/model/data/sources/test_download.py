@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.download import provide_archive
-from dragoman.model.data.sources.errors import SourceError
 from dragoman.model.data.sources.source_list import Package
 
 CONTENT = b"archive"
@@ -55,7 +55,7 @@ def test_another_version_in_the_folder_is_taken_with_a_warning(folder: Path) -> 
 
 def test_other_content_of_the_listed_version_is_refused(folder: Path) -> None:
     (folder / "tool_1%3a2.0-1_all.deb").write_bytes(b"other")
-    with pytest.raises(SourceError, match="expected SHA-256"):
+    with pytest.raises(CorpusError, match="expected SHA-256"):
         provide_archive(folder, "debian", "tool", LISTED)
 
 
@@ -74,18 +74,18 @@ def test_the_current_version_is_downloaded_if_the_registry_has_the_listed_one_no
 
 def test_a_failed_download_gives_the_words_of_the_client(folder: Path) -> None:
     install(folder, "apt-get", "other", "other_1_all.deb")
-    with pytest.raises(SourceError, match="tool: cannot be downloaded: apt-get: E: no tool"):
+    with pytest.raises(CorpusError, match="tool: cannot be downloaded: apt-get: E: no tool"):
         provide_archive(folder, "debian", "tool", LISTED)
 
 
 def test_a_system_without_the_client_is_told_so(folder: Path) -> None:
-    with pytest.raises(SourceError, match="apt-get is not on this system"):
+    with pytest.raises(CorpusError, match="apt-get is not on this system"):
         provide_archive(folder, "debian", "tool", LISTED)
 
 
 def test_a_client_that_writes_nothing_is_named(folder: Path) -> None:
     install(folder, "apt-get", "tool=1:2.0-1", "unknown")
-    with pytest.raises(SourceError, match="wrote no archive"):
+    with pytest.raises(CorpusError, match="wrote no archive"):
         provide_archive(folder, "debian", "tool", LISTED)
 
 

@@ -2,9 +2,12 @@
 
 import pytest
 
-from dragoman.model.data.sources.errors import SourceError
+from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.licenses import OUTCOMES, is_permissive, license_of_mixture
 from dragoman.model.data.sources.source_list import load_sources
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 
 def test_permissive_licenses_go_together() -> None:
@@ -12,16 +15,7 @@ def test_permissive_licenses_go_together() -> None:
     assert license_of_mixture(licenses) == "permissive licenses"
 
 
-@pytest.mark.parametrize(
-    ("licenses", "expected"),
-    [
-        (("MPL-2.0", "GPL-2.0-only"), "GPL-2.0"),
-        (("Apache-2.0", "GPL-2.0-or-later"), "GPL-3.0"),
-        (("CC-BY-SA-3.0", "GPL-3.0-or-later"), "GPL-3.0"),
-        (("CC-BY-4.0", "CC-BY-SA-4.0"), "GPL-3.0"),
-        (("MIT", "GFDL-1.2-or-later"), "GFDL-1.3"),
-    ],
-)
+@pytest.mark.parametrize(("licenses", "expected"), CASES["a copyleft license covers texts that permit it"])
 def test_a_copyleft_license_covers_texts_that_permit_it(licenses: tuple[str, str], expected: str) -> None:
     assert license_of_mixture(dict(zip("ab", licenses, strict=True))) == expected
 
@@ -31,7 +25,7 @@ def test_a_copyleft_license_covers_texts_that_permit_it(licenses: tuple[str, str
     [("Apache-2.0", "GPL-2.0-only"), ("GPL-2.0-only", "GPL-3.0-or-later"), ("GFDL-1.2-or-later", "CC-BY-SA-4.0")],
 )
 def test_a_mixture_without_a_common_license_is_refused_with_their_names(first: str, second: str) -> None:
-    with pytest.raises(SourceError) as refused:
+    with pytest.raises(CorpusError) as refused:
         license_of_mixture({"one": first, "two": second, "three": "MIT"})
     assert all(f"{name}: {source}" in str(refused.value) for name, source in ((first, "one"), (second, "two")))
     assert "MIT" not in str(refused.value)

@@ -11,15 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.alignment import READERS, read_file
-from dragoman.model.data.sources.errors import SourceError
-from dragoman.model.data.sources.readers.dictionary import read_dictionary
 from dragoman.model.data.sources.readers.fluent import read_ftl
-from dragoman.model.data.sources.readers.gettext import read_mo, read_po
 from dragoman.model.data.sources.readers.help_pages import read_help
 from dragoman.model.data.sources.readers.manual_pages import read_man
 from dragoman.model.data.sources.readers.messages import english_of
-from dragoman.model.data.sources.readers.plain_formats import read_json, read_pak, read_properties
+from dragoman.model.data.sources.readers.plain_formats import (
+    read_dictionary,
+    read_json,
+    read_mo,
+    read_pak,
+    read_po,
+    read_properties,
+)
 from dragoman.model.data.sources.readers.scripts import read_diagnostics, read_localize_calls, read_message_list
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=20)
@@ -98,7 +103,7 @@ def test_a_data_pack_has_its_strings_by_number(strings: dict[int, str]) -> None:
 
 
 def test_a_data_pack_of_another_version_is_refused() -> None:
-    with pytest.raises(SourceError, match="version 4"):
+    with pytest.raises(CorpusError, match="version 4"):
         read_pak(struct.pack("<IB3xHH", 4, 1, 0, 0))
 
 
@@ -170,11 +175,11 @@ def test_the_dictionary_has_the_first_synonyms_of_equal_numbers_of_forms() -> No
 @pytest.mark.parametrize("reader", READERS)
 @given(content=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_any_bytes_give_texts_or_the_error_of_a_broken_file(reader: str, content: bytes) -> None:
-    with suppress(SourceError):
+    with suppress(CorpusError):
         for text in chain.from_iterable(read_file(reader, content, "file").items()):
             text.encode()
 
 
 def test_a_broken_file_is_named() -> None:
-    with pytest.raises(SourceError, match=r"tool\.deb: a\.json: cannot be read: Expecting"):
+    with pytest.raises(CorpusError, match=r"tool\.deb: a\.json: cannot be read: Expecting"):
         read_file("json", b"{", "tool.deb: a.json")

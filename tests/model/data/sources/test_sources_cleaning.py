@@ -8,21 +8,16 @@ from hypothesis import strategies as st
 
 from dragoman.model.data.sources.alignment import Pair
 from dragoman.model.data.sources.cleaning import PLACEHOLDER, Reason, clean_pair, find_fault
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 
 def clean(english: str, other: str, mnemonics: str = "", language: str = "de") -> list[tuple[str, str]]:
     return list(clean_pair(Pair(language, english, other, "document"), mnemonics, Counter()))
 
 
-@pytest.mark.parametrize(
-    ("mnemonics", "english", "german"),
-    [
-        ("&", "&Open File", "Datei ö&ffnen"),
-        ("&", "&&Open File", "Datei öffnen (&O)"),
-        ("_", "_Open File", "Datei _öffnen"),
-        ("_~", "~Open File", "Datei ~öffnen"),
-    ],
-)
+@pytest.mark.parametrize(("mnemonics", "english", "german"), CASES["mnemonics are removed"])
 def test_mnemonics_are_removed(mnemonics: str, english: str, german: str) -> None:
     assert clean(english, german, mnemonics) == [("Open File", "Datei öffnen")]
 
@@ -52,31 +47,12 @@ def test_tags_of_blocks_end_a_line_and_references_become_characters() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("english", "german", "reason"),
-    [
-        ("12:30", "12:30", Reason.EMPTY),
-        ("Not translated", "Not translated", Reason.COPY),
-        ("a " * 400, "ein " * 400, Reason.LONG),
-        ("printer-state.full", "Drucker voll", Reason.CODE),
-        ("a = b + (1)", "a = b + (1):", Reason.CODE),
-        ("{n, plural, other {files}}", "{n, plural, other {Dateien}}", Reason.CHOICE),
-        ("Yes", "Ja, das möchte ich wirklich gern und sofort", Reason.RATIO),
-        ("Open {name}", "Öffne {datei}", Reason.PLACEHOLDERS),
-        ("Delete %s of %s", "%s löschen", Reason.PLACEHOLDERS),
-        ("Open <b>it</b>", "Öffnen Sie es", Reason.PLACEHOLDERS),
-        ("Open 12 files", "Öffne 13 Dateien", Reason.NUMBERS),
-        (
-            "The file could not be opened because it is missing",
-            "Le fichier est introuvable et ne peut pas être ouvert",
-            Reason.LANGUAGE,
-        ),
-        ("Open %s and %d%%", "%s und %d%% öffnen", None),
-        ("Firefox", "Firefox", None),
-    ],
-)
-def test_the_fault_of_a_pair(english: str, german: str, reason: Reason | None) -> None:
-    assert find_fault(english, german, "de") is reason
+LONG = ("a " * 400, "ein " * 400, "LONG")
+
+
+@pytest.mark.parametrize(("english", "german", "reason"), [*CASES["the fault of a pair"], LONG])
+def test_the_fault_of_a_pair(english: str, german: str, reason: str | None) -> None:
+    assert find_fault(english, german, "de") is (None if reason is None else Reason[reason])
 
 
 def test_removed_pairs_are_counted() -> None:

@@ -8,8 +8,11 @@ import httpx
 import pytest
 
 from tests.serve.compat.conftest import TEXT
+from tests.support.cases import cases
 from tests.support.interfaces import OpenDeepl
 from tests.support.live import LiveService, run_service
+
+CASES = cases(__file__)
 
 PAIR = {"source_lang": "EN", "target_lang": "DE"}
 
@@ -62,27 +65,7 @@ def test_sentences_may_run_over_lines(served: LiveService, expected: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("parameters", "part"),
-    [
-        ({"colour": 1}, "'colour' is unknown"),
-        ({"glossary_id": "x"}, "Invalid glossary ID"),
-        ({"glossary_id": "x", "glossary_ids": ["x"]}, "Only one of"),
-        ({"style_id": "x"}, "'style_id' is not supported"),
-        ({"text": None}, "'text'"),
-        ({"text": [1]}, "'text'"),
-        ({"text": ["a"] * 51}, "at most 50"),
-        ({"target_lang": None}, "'target_lang' not specified"),
-        ({"target_lang": "ZZ"}, "'target_lang' not supported"),
-        ({"source_lang": "ZZ"}, "'source_lang' not supported"),
-        ({"source_lang": "DE"}, "Source and target language are equal."),
-        ({"source_lang": "DE", "target_lang": "EN-US"}, "Language pair not supported"),
-        ({"formality": "more"}, "Target language DE does not support formality"),
-        ({"formality": "rude"}, "'formality' not supported"),
-        ({"split_sentences": "2"}, "'split_sentences' not supported"),
-        ({"preserve_formatting": "perhaps"}, "'preserve_formatting' not supported"),
-        ({"tag_handling": "pdf"}, "'tag_handling' not supported"),
-        ({"tag_handling": "html"}, "alignments"),
-    ],
+    ("parameters", "part"), [*CASES["errors name the parameter"], ({"text": ["a"] * 51}, "at most 50")]
 )
 def test_errors_name_the_parameter(served: LiveService, parameters: dict[str, Any], part: str) -> None:
     answer = ask(served, **parameters)

@@ -12,9 +12,12 @@ import httpx
 import pytest
 from deepl.api_data import MultilingualGlossaryDictionaryEntries
 
+from tests.support.cases import cases
 from tests.support.interfaces import OpenDeepl
 from tests.support.live import LiveService, run_service
 from tests.support.raw_http import JSON, connect_to, head
+
+CASES = cases(__file__)
 
 UNKNOWN = "96ab91fd-e715-41a1-adeb-5d701f84a483"
 ENTRIES = {"a b": "b a", "A%=&": "B&=%", "\u0394\u3041": "\u6df1"}
@@ -75,19 +78,7 @@ def test_ten_thousand_entries_come_back(client: deepl.DeepLClient) -> None:
     assert client.get_glossary_entries(client.create_glossary("large", "EN", "DE", entries)) == entries
 
 
-@pytest.mark.parametrize(
-    ("changes", "part"),
-    [
-        ({"name": ""}, "'name'"),
-        ({"entries": ""}, "'entries'"),
-        ({"entries": "no tab"}, "Invalid glossary entries provided"),
-        ({"entries": "a\tb\na\tc"}, "Invalid glossary entries provided"),
-        ({"entries_format": "xls"}, "'entries_format'"),
-        ({"entries_format": []}, "'entries_format'"),
-        ({"target_lang": "XX"}, "Unsupported glossary source and target language pair"),
-        ({"target_lang": "en"}, "Unsupported glossary source and target language pair"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "part"), CASES["an invalid glossary is refused by name"])
 def test_an_invalid_glossary_is_refused_by_name(lettered: LiveService, changes: dict[str, Any], part: str) -> None:
     answer = create(lettered, **changes)
     assert answer.status_code == 400

@@ -9,8 +9,11 @@ import pytest
 
 from dragoman.serve.compat.open_inference.protocol import EXTENSIONS, OUTPUTS
 from tests.support import triton_calls
+from tests.support.cases import cases
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import WAIT_SECONDS, LiveService
+
+CASES = cases(__file__)
 
 TEXTS = ["alpha beta.", LONG_TEXT, "one two three."]
 Call = Callable[..., Any]
@@ -105,17 +108,7 @@ def test_priority_and_timeout_of_the_clients_apply(live: LiveService, far: Call,
 
 
 @pytest.mark.parametrize("call", INFER)
-@pytest.mark.parametrize(
-    ("wrong", "problem"),
-    [
-        ({"model": "other"}, "model: 'other'"),
-        ({"model_version": "7"}, "version: '7' of fake"),
-        ({"parameters": {"beam_size": 0}}, "parameters.beam_size: 0"),
-        ({"parameters": {"target_language": "fr"}}, "parameters.target_language: 'fr'"),
-        ({"sequence_id": 4}, "parameters.sequence_"),
-        ({"texts": ["alpha", " "]}, "text_input[1]: "),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "problem"), CASES["errors are those of the protocol"])
 def test_errors_are_those_of_the_protocol(
     live: LiveService, far: Call, call: Call, wrong: dict[str, Any], problem: str
 ) -> None:

@@ -11,8 +11,11 @@ import pytest
 from dragoman.serve.compat.open_inference.protocol import OUTPUTS
 from dragoman.serve.scheduler.sequence import DecodingSequence
 from tests.support.calls import REST, open_call
+from tests.support.cases import cases
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+
+CASES = cases(__file__)
 
 MODEL = "/v2/models/fake"
 INFER = f"{MODEL}/infer"
@@ -61,18 +64,7 @@ def test_a_path_may_include_the_version(live: LiveService) -> None:
     assert live.post(GOOD, path=f"{MODEL}/versions/1/infer").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("notes", "header", "field"),
-    [
-        ({"binary_data_size": 5}, None, "inputs[0].parameters.binary_data_size"),
-        ({"binary_data_size": True}, 1, "inputs[0].parameters.binary_data_size"),
-        ({}, 1, "body"),
-        ({"binary_data_size": 1}, 1, "body"),
-        ({}, -5, "inference-header-content-length"),
-        ({}, "x", "inference-header-content-length"),
-        ({"shared_memory_region": "a"}, None, "inputs[0].parameters.shared_memory_region"),
-    ],
-)
+@pytest.mark.parametrize(("notes", "header", "field"), CASES["binary data of the wrong length is rejected by name"])
 def test_binary_data_of_the_wrong_length_is_rejected_by_name(
     live: LiveService, notes: Answer, header: int | str | None, field: str
 ) -> None:
@@ -202,7 +194,7 @@ def test_a_request_of_lower_priority_waits(bundle_path: Path) -> None:
 
         def schedule_and_look(free_rows: int, running_rows: int) -> list[DecodingSequence]:
             scheduled = schedule(free_rows, running_rows)
-            started.extend(sequence.priority for sequence in scheduled)
+            started.extend(sequence.group.priority for sequence in scheduled)
             return scheduled
 
         service.scheduler.schedule = schedule_and_look  # type: ignore[method-assign]

@@ -2,6 +2,8 @@
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
+from dragoman.serve.bundle.shortlist import Shortlist
+from dragoman.serve.native.loop import Loop, LoopError
 from dragoman.serve.scheduler.sequence import DecodingSequence
 from dragoman.serve.search.constraints import constrain
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.search.sampling import draw, uniforms
 from tests.support.engines import Bench
+from tests.support.fakes import ENDLESS_ID, VOCABULARY
 from tests.support.native_build import needs_compiler
 from tests.support.native_loop import NativeBench, library
 from tests.support.searches import GRID, SOURCES, any_specs, bits
@@ -65,6 +70,78 @@ def test_arrivals_change_no_bit(seed: int) -> None:
         specs.append((source_ids, SearchOptions(max_target_tokens=int(random.integers(5, 30)), **options)))
     together = results(NativeBench(SLOTS), specs, random.integers(0, 3, len(specs)).tolist())
     assert together == [results(Bench(SLOTS), [spec])[0] for spec in specs]
+
+
+@pytest.fixture(scope="module")
+def shortlist(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shortlist, Path]:
+    """Some of the tokens for each token of a source, and the file."""
+    random, path = np.random.default_rng(8), tmp_path_factory.mktemp("list") / "shortlist.bin"
+    entries = [random.integers(2, VOCABULARY, random.integers(0, 4)).tolist() for _ in range(ENDLESS_ID + 1)]
+    found = Shortlist.of(4, entries)
+    found.write(path)
+    return found, path
+
+
+def with_lists(specs: Specs, seed: int) -> Specs:
+    """Returns the specs, most of them with candidates."""
+    random = np.random.default_rng(seed)
+    more = [tuple(random.integers(3, VOCABULARY, random.integers(0, 3)).tolist()) for _ in specs]
+    return [
+        (source_ids, options._replace(shortlist=bool(random.integers(4)), candidate_ids=ids))
+        for (source_ids, options), ids in zip(specs, more, strict=True)
+    ]
+
+
+@pytest.mark.promise("R1")
+@settings(max_examples=50)
+@given(specs=any_specs(LIMIT, max_size=7), seed=st.integers(0, 99))
+def test_sequences_with_shortlists_return_the_bits_of_the_reference(
+    shortlist: tuple[Shortlist, Path], specs: list[tuple[tuple[int, ...], SearchOptions, int]], seed: int
+) -> None:
+    together = with_lists([(source_ids, options) for source_ids, options, _ in specs], seed)
+    found = results(NativeBench(SLOTS, shortlist=shortlist[1]), together, [gap for *_, gap in specs])
+    assert found == [results(Bench(SLOTS, shortlist=shortlist[0]), [spec])[0] for spec in together]
+
+
+@pytest.mark.parametrize(
+    ("options", "source_id", "field"),
+    [
+        ({}, ENDLESS_ID + 1, "source"),
+        ({"candidate_ids": (VOCABULARY,)}, 3, "candidate_ids"),
+        ({"candidate_ids": (-1,)}, 3, "candidate_ids"),
+    ],
+)
+def test_the_loop_checks_the_tokens_of_a_shortlist(
+    shortlist: tuple[Shortlist, Path], options: dict[str, Any], source_id: int, field: str
+) -> None:
+    bench = NativeBench(SLOTS, shortlist=shortlist[1])
+    with pytest.raises(LoopError, match=field):
+        bench.submit(source_id, options=SearchOptions(LIMIT, shortlist=True, **options))
+
+
+def test_a_model_without_a_shortlist_takes_no_sequence_that_needs_one() -> None:
+    with pytest.raises(LoopError, match="shortlist"):
+        NativeBench(SLOTS).submit(3, options=SearchOptions(LIMIT, shortlist=True))
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_a_file_that_is_no_shortlist_is_rejected(shortlist: tuple[Shortlist, Path], tmp_path: Path, place: int) -> None:
+    """Each number of its header is wrong but the checksum and the number of best ids, and one offset."""
+    content = bytearray(shortlist[1].read_bytes())
+    content[8 * (0, 2, 4, 5, 6, 9)[place] + 6] ^= 0x7F
+    path = tmp_path / "shortlist.bin"
+    path.write_bytes(content)
+    with pytest.raises(LoopError, match=r"shortlist\.bin"):
+        loop_of(path)
+    path.write_bytes(content[:40])
+    with pytest.raises(LoopError, match=r"shortlist\.bin"):
+        loop_of(path)
+
+
+def loop_of(path: Path | None) -> None:
+    """Creates a loop, as a server does."""
+    scheduler = NativeBench(SLOTS).scheduler
+    Loop.create(library(), replace(scheduler.config, shortlist=path), -1).close()
 
 
 @given(seed=st.integers(0, 2**64 - 1), sample=st.integers(0, 100))

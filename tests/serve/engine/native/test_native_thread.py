@@ -3,9 +3,10 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from itertools import count
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from structlog.testing import capture_logs
 
 from dragoman.serve.errors import CancelledError, DeadlineExceededError, InternalError
 from dragoman.serve.native.loop import LoopError
-from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup, SequenceSpec
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.translation.submission import LoopNotifier, Submission, run_sequences
 from tests.support.benches import running_native
@@ -26,6 +27,10 @@ from tests.support.native_loop import NativeBench, library
 pytestmark = [needs_compiler, pytest.mark.anyio]
 GREEDY = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS)
 ENDLESS = SequenceSpec((7, ENDLESS_ID), GREEDY)
+
+
+def endless(number: int = 1) -> list[DecodingSequence]:
+    return [DecodingSequence(*ENDLESS) for _ in range(number)]
 
 
 @asynccontextmanager
@@ -55,7 +60,7 @@ def test_the_loop_has_the_clock_of_python() -> None:
 def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> None:
     bench = running_native(slots=6)
     engines = [bench.engine, bench.add_engine(6)[0]]
-    sequences = [DecodingSequence(*spec, None, bench.finished.append) for spec in specs_of(120)]
+    sequences = [DecodingSequence(*spec, SequenceGroup(bench.finished.extend)) for spec in specs_of(120)]
     for engine in engines:
         engine.start()
     with ThreadPoolExecutor(4) as pool:
@@ -81,7 +86,7 @@ async def test_a_stream_yields_every_token_and_the_rest_with_its_end() -> None:
     bench = running_native()
     async with running(bench):
         seen = []
-        with Submission(bench.scheduler, [ENDLESS], deadline_seconds=None, notifier=LoopNotifier()) as submission:
+        with Submission(bench.scheduler, endless(), deadline_seconds=None, notifier=LoopNotifier()) as submission:
             while not submission.done:
                 await submission.change()
                 for place, ended in submission.updates():
@@ -93,25 +98,49 @@ async def test_a_stream_yields_every_token_and_the_rest_with_its_end() -> None:
         assert seen[-1] == (MAX_TARGET_TOKENS - 1, True)
 
 
+def gate_at_third_step() -> tuple[threading.Event, Callable[[], None]]:
+    """Returns a gate, and a function to call before each step, which waits at the third one until the gate opens."""
+    gate, steps = threading.Event(), count(1)
+
+    def wait() -> None:
+        assert next(steps) != 3 or gate.wait(WAIT_SECONDS)
+
+    return gate, wait
+
+
 async def test_a_token_wakes_the_event_loop_though_no_other_result_follows() -> None:
     bench = running_native()
-    gate = threading.Event()
-    steps = 0
-
-    def wait_at_third_step() -> None:
-        nonlocal steps
-        steps += 1
-        assert steps != 3 or gate.wait(WAIT_SECONDS)
-
-    bench.model.on_step = wait_at_third_step
+    gate, bench.model.on_step = gate_at_third_step()
     async with running(bench):
         late = time.monotonic() + WAIT_SECONDS
-        with Submission(bench.scheduler, [ENDLESS], deadline_seconds=late, notifier=LoopNotifier()) as submission:
+        with Submission(bench.scheduler, endless(), deadline_seconds=late, notifier=LoopNotifier()) as submission:
             while len(submission.tokens[0]) < 2:
                 await submission.change()
             gate.set()
             while not submission.done:
                 await submission.change()
+
+
+async def test_sequences_that_are_awaited_together_wake_the_event_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = running_native(slots=8)
+    deliver, deliveries = bench.scheduler._deliver_and_pause, list[bool]()
+    monkeypatch.setattr(bench.scheduler, "_deliver_and_pause", lambda: deliveries.append(bool(deliver())))
+    async with running(bench):
+        sequences = await run_sequences(bench.scheduler, specs_of(6), deadline_seconds=None)
+        assert len({sequence.finished_seconds for sequence in sequences}) > 1
+        assert_alone(*sequences)
+    assert len(deliveries) == 1
+
+
+async def test_the_failure_of_a_sequence_arrives_though_others_run() -> None:
+    bench = running_native(slots=8)
+    gate, bench.model.on_step = gate_at_third_step()
+    async with running(bench):
+        with Submission(bench.scheduler, endless(3), deadline_seconds=None) as submission:
+            bench.scheduler.cancel(submission.sequences[1])
+            with pytest.raises(CancelledError):
+                await submission.finish()
+            gate.set()
 
 
 async def test_while_sequences_wait_several_results_come_with_one_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +209,7 @@ async def test_a_deadline_ends_a_request_and_a_broken_row_fails_alone() -> None:
 def test_failures_and_cancellations_in_any_thread_lose_nothing() -> None:
     bench = running_native(slots=4)
     bench.engine.start()
-    sequences = [DecodingSequence(*spec, None, bench.finished.append) for spec in specs_of(200)]
+    sequences = [DecodingSequence(*spec, SequenceGroup(bench.finished.extend)) for spec in specs_of(200)]
 
     def submit(sequence: DecodingSequence) -> None:
         bench.scheduler.submit([sequence])

@@ -1,6 +1,7 @@
 """Native engines on native graphs: the bits of the engine in Python, in every kind of search, for both precisions."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from dragoman.serve.bundle.manifest import AttentionHead
 from dragoman.serve.engine.engine import Engine
-from dragoman.serve.engine.native.engine import NativeEngine
+from dragoman.serve.engine.engines import NativeEngine
 from dragoman.serve.engine.native.model import loop_config, loop_library, open_model
 from dragoman.serve.engine.native.scheduler import NativeScheduler
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.runtime.onnx_runtime import why_no_kernels
 from dragoman.serve.runtime.sessions import load_sessions
 from dragoman.serve.scheduler.scheduler import Scheduler
-from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.settings import ServeSettings
 from tests.support.live import eventually
@@ -34,13 +35,14 @@ Specs = Sequence[tuple[tuple[int, ...], SearchOptions]]
 Results = list[tuple[type, list[tuple[object, ...]]]]
 
 
-@pytest.fixture(scope="module", params=["fp32", "int8"])
+@pytest.fixture(scope="module", params=product(("fp32", "int8"), ("self_attention", "ssru")), ids="-".join)
 def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
     """A random model with two layers and two alignment heads."""
     sizes = {"encoder_layers": 2, "decoder_layers": 2, "max_source_tokens": 30, "max_target_tokens": 40}
-    model = random_model(3, tokenizer.vocabulary_size, **sizes)
+    precision, memory = request.param
+    model = random_model(3, tokenizer.vocabulary_size, decoder_memory=memory, **sizes)
     heads = AttentionHead(layer=0, head=1), AttentionHead(layer=1, head=0)
-    return untrained(f"two_layers_{request.param}", model, precision=request.param, alignment_heads=heads)
+    return untrained(f"two_layers_{precision}_{memory}", model, precision=precision, alignment_heads=heads)
 
 
 def settings_of(bundle: Bundle, **changes: Any) -> ServeSettings:
@@ -57,7 +59,7 @@ def in_python(bundle: Bundle, specs: Specs) -> Results:
     metrics = Metrics(CollectorRegistry(), "python")
     scheduler = Scheduler(SLOTS, 1000, 200, metrics)
     engine = Engine(load_sessions(bundle, 1, aligned=True).runtime(SLOTS), scheduler, metrics, bundle.manifest)
-    sequences = [DecodingSequence(*spec, None, lambda _: None) for spec in specs]
+    sequences = [DecodingSequence(*spec, SequenceGroup(lambda _: None)) for spec in specs]
     scheduler.submit(sequences)
     while not scheduler.idle:
         engine.step()
@@ -72,7 +74,7 @@ def natively(bundle: Bundle, specs: Specs, pause: Callable[[], object] = lambda:
     model = open_model(bundle, settings.engine_threads)
     engines = NativeEngine.start_all(scheduler, model, settings, metrics)
     model.close()
-    sequences = [DecodingSequence(*spec, None, lambda _: None) for spec in specs]
+    sequences = [DecodingSequence(*spec, SequenceGroup(lambda _: None)) for spec in specs]
     for sequence in sequences:
         scheduler.submit([sequence])
         pause()

@@ -91,7 +91,7 @@ DRAGOMAN_API void driver_finish(Driver* driver, Loop* loop, uint64_t ticket, int
   sequence->finished.back().token_scores.push_back(0);
   Records records;
   loop->scheduler().finish(*sequence, static_cast<Failure>(failure), records);
-  loop->completions().publish(records, true);
+  loop->completions().publish(records);
 }
 
 DRAGOMAN_API void driver_fail_all(Loop* loop, int32_t failure) {

@@ -134,6 +134,7 @@ class FakeModel : public StepModel {
       if (finite_) {
         for (float& logit : next) logit = std::max(logit, -20.0f);
       }
+      if (!batch.candidate_ranges.empty()) keep_candidates(batch, row, next);
       logits.insert(logits.end(), next.begin(), next.end());
       if (!batch.aligned) continue;
       const std::vector<float> attention = next_attention(source.size(), target);
@@ -159,6 +160,13 @@ class FakeModel : public StepModel {
   }
 
  private:
+  static void keep_candidates(const StepBatch& batch, size_t row, std::vector<float>& logits) {
+    const auto begin = batch.candidate_ids.begin() + batch.candidate_ranges.at(2 * row);
+    const auto end = batch.candidate_ids.begin() + batch.candidate_ranges.at(2 * row + 1);
+    for (int32_t id = 0; begin != end && id < kVocabulary; ++id)
+      if (std::find(begin, end, id) == end) logits[size_t(id)] = kLowest;
+  }
+
   struct Chosen {
     std::vector<float> log_sums, best_scores;
     std::vector<int64_t> best_ids;

@@ -36,22 +36,40 @@ using namespace dragoman;
 struct Job {
   Submission submission;
   SearchNumbers options;
-  Ids source_ids, forced_ids;
+  Ids source_ids, forced_ids, candidate_ids;
   uint32_t start_tokens = 0;
-  bool new_word = false;
+  bool new_word = false, shortlist = false;
 };
+
+// The file of a shortlist with two tokens for each source token; it stays until the end of the program.
+const std::string& shortlist_path() {
+  static const std::string path = [] {
+    std::string name = "/tmp/dragoman-shortlist-XXXXXX";
+    const int file = mkstemp(name.data());
+    std::vector<uint64_t> words{0xF11A48D5013417F5u, 0, 4, 2, kEndless + 2, 2 * (kEndless + 1)};
+    for (uint64_t token = 0; token <= kEndless + 1; ++token) words.push_back(2 * token);
+    for (uint64_t token = 0; token <= kEndless; ++token) words.push_back((3 + token % 7) << 32 | (5 + token % 8));
+    const auto bytes = static_cast<ssize_t>(8 * words.size());
+    REQUIRE(file >= 0 && write(file, words.data(), 8 * words.size()) == bytes);
+    close(file);
+    return name;
+  }();
+  return path;
+}
 
 std::vector<uint8_t> bytes_of(const Job& job) {
   SubmissionRecord record{job.submission, job.options, {}};
   record.arrays.source_tokens = static_cast<uint32_t>(job.source_ids.size());
   record.arrays.forced_tokens = static_cast<uint32_t>(job.forced_ids.size());
+  record.arrays.candidate_tokens = static_cast<uint32_t>(job.candidate_ids.size());
   record.arrays.start_tokens = job.start_tokens;
-  record.arrays.flags = job.new_word ? 4 : 0;
-  std::vector<uint8_t> bytes(sizeof record + 8 * (job.source_ids.size() + job.forced_ids.size()));
-  std::memcpy(bytes.data(), &record, sizeof record);
-  uint8_t* at = bytes.data() + sizeof record;
-  std::memcpy(at, job.source_ids.data(), 8 * job.source_ids.size());
-  if (!job.forced_ids.empty()) std::memcpy(at + 8 * job.source_ids.size(), job.forced_ids.data(), 8 * job.forced_ids.size());
+  record.arrays.flags = (job.new_word ? 4 : 0) + (job.shortlist ? 16 : 0);
+  const auto* first = reinterpret_cast<const uint8_t*>(&record);
+  std::vector<uint8_t> bytes(first, first + sizeof record);
+  for (const Ids* ids : {&job.source_ids, &job.forced_ids, &job.candidate_ids}) {
+    const auto* begin = reinterpret_cast<const uint8_t*>(ids->data());
+    bytes.insert(bytes.end(), begin, begin + 8 * ids->size());
+  }
   return bytes;
 }
 
@@ -80,6 +98,8 @@ Job any_job(uint64_t ticket, std::mt19937& random) {
   if (random() % 5 == 0) job.forced_ids.push_back(3 + random() % 10);
   job.new_word = random() % 3 == 0;
   job.start_tokens = static_cast<uint32_t>(random() % (job.forced_ids.size() + 1));
+  job.shortlist = random() % 2;
+  if (random() % 3 == 0) job.candidate_ids.push_back(3 + random() % 10);
   if (random() % 20 == 0) job.source_ids.push_back(kPoison);
   return job;
 }
@@ -93,7 +113,7 @@ struct Service {
   explicit Service(int engines, int64_t budget = 40) {
     REQUIRE(pipe(ends) == 0);
     const LoopConfig config{8,  engines, budget, 900,     kBegin,          kEnd,       kVocabulary,
-                            60, 60,      1,      ends[1], {2, {0.001, 0.1}}, {2, {1, 4}}};
+                            60, 60,      1,      ends[1], {2, {0.001, 0.1}}, {2, {1, 4}}, shortlist_path().c_str()};
     loop = std::make_unique<Loop>(config, Ids{4, 6, 7, 11}, monotonic_seconds);
     for (int number = 0; number < engines; ++number) {
       models.push_back(std::make_shared<FakeModel>(8, true));
@@ -260,6 +280,7 @@ int main() {
   cancellations_failures_and_deadlines_lose_nothing();
   a_hanging_engine_is_abandoned_and_may_wake_up_later();
   hostile_bytes_are_refused();
+  unlink(shortlist_path().c_str());
   std::puts("passed");
   return 0;
 }

@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from dragoman.serve.protect.markup.elements import MAX_LEVELS, MarkupFormat, MarkupOptions
 from dragoman.serve.protect.markup.sentences import read_document
 from dragoman.serve.protect.markup.tokens import MarkupError
+from tests.support.cases import cases
 from tests.support.markup import split, translate_markup
+
+CASES = cases(__file__)
 
 HTML = MarkupOptions("html")
 
@@ -21,52 +24,17 @@ def options(markup_format: MarkupFormat, **tags: str) -> MarkupOptions:
     return MarkupOptions(markup_format, **{f"{name}_tags": frozenset(names.split()) for name, names in tags.items()})
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("<p>One <b>two</b>.</p><p>Three", ["One two.", "Three"]),
-        ("<ul><li>One<li>Two <i>three</i></ul>", ["One", "Two three"]),
-        ("One<br>two<hr/>three", ["One", "two", "three"]),
-        ("One <my-tag>two</my-tag> three", ["One two three"]),
-        ("<table><tr><td>One<td>Two</table>", ["One", "Two"]),
-        ("<a href=x><h2>One</h2> two</a>", ["One", "two"]),
-        ("<title>One &amp; <b></title><p>two", ["One & <b>", "two"]),
-        ("  One\n  <b> two </b>\tthree \n", ["One two three"]),
-        ("One.  Two.", ["One.", "Two."]),
-        ("One&nbsp;two &#8364;", ["One\u00a0two €"]),
-        ("One<img>two <img> three<wbr>four", ["One two threefour"]),
-        ("<!doctype html><!-- a -->\n<p>One <!-- b -->two", ["One two"]),
-        ("<select><option>One<option>Two</select><button>Three</button>four", ["One", "Two", "Three", "four"]),
-        ("</p>One</p>two</b> three", ["One", "two three"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), CASES["block tags of html end a sentence and inline ones do not"])
 def test_block_tags_of_html_end_a_sentence_and_inline_ones_do_not(text: str, expected: list[str]) -> None:
     assert sentences(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("<script>One</script><style>two</style>three", ["three"]),
-        ("<pre>One\ntwo</pre>three<textarea>four</textarea>", ["three"]),
-        ("<svg><text>One</text></svg> two <math><mi>x</mi></math> three", ["two three"]),
-        ("<div translate=no>One <b>two</b></div>three", ["three"]),
-        ("<div translate=no>One <p translate=yes>two</p> three</div>", ["two"]),
-        ("One <span class=notranslate>two</span> three", ["One two three"]),
-        ("One <span translate=no>two. Three</span> four", ["One four"]),
-        ("<p><span translate=no>One</span></p>", []),
-        ("One. <b translate=no>Two.</b> Three.", ["One.", "Three."]),
-        *((nothing, []) for nothing in ("<noscript><p>One</p></noscript>", "<img alt='One'>", " &nbsp; &#8203;", "")),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), CASES["what is not translated is left out or kept as a whole"])
 def test_what_is_not_translated_is_left_out_or_kept_in_its_sentence_as_a_whole(text: str, expected: list[str]) -> None:
     assert sentences(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("tag", "ends"),
-    [("p", True), ("div", True), ("ul", True), ("b", False), ("img", False), ("br", False), ("button", False)],
-)
+@pytest.mark.parametrize(("tag", "ends"), CASES["a block ends an open paragraph unless it may stand inside of one"])
 def test_a_block_ends_an_open_paragraph_unless_it_may_stand_inside_of_one(tag: str, ends: bool) -> None:
     """What ends the paragraph also ends its `translate=no`."""
     assert sentences(f"<p translate=no>One <{tag}>two") == (["two"] if ends else [])
@@ -79,57 +47,21 @@ def test_a_sentence_may_begin_at_any_character(cut: int) -> None:
     assert [sentence.source for sentence in document.sentences] == [plain[:cut], plain[cut:]]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("One <g>two</g> three.", ["One two three."]),
-        ("<a>One</a><b>Two</b>", ["One", "Two"]),
-        ("<a>One <b><c>two</c></b></a> <d>Three</d>", ["One two", "Three"]),
-        ("<a><b>One</b>\n<b>Two <br/> three</b></a>", ["One", "Two three"]),
-        ("<a>One <b/>two<?c d?> three</a>", ["One two three"]),
-        ("<a>One <![CDATA[two]]> three</a>", ["One three"]),
-        ("<a translate='no'>One</a><b>Two</b>", ["Two"]),
-        ("<P>One</P>two", ["Onetwo"]),
-        ("<!DOCTYPE a SYSTEM 'b'><a>caf&eacute; &product; is</a>", ["café is"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), CASES["an element of xml ends a sentence unless text stands next to it"])
 def test_an_element_of_xml_ends_a_sentence_unless_text_stands_next_to_it(text: str, expected: list[str]) -> None:
     """An element inside of text is part of the sentence with all elements inside of it."""
     assert sentences(text, MarkupOptions("xml")) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "chosen", "expected"),
-    [
-        ("One <b>two</b> three", options("html", splitting="b"), ["One", "two", "three"]),
-        ("One<br>two <p>three", options("html", non_splitting="br p"), ["Onetwo three"]),
-        ("One <code>two</code> three <kbd>four</kbd>", options("html", ignore="code"), ["One two three four"]),
-        ("<p>One</p><aside>Two <b>three</b></aside>", options("html", ignore="aside"), ["One"]),
-        ("<a>One <b>two</b></a>", options("xml", splitting="b"), ["One", "two"]),
-        ("<a>One</a><b>two</b>", options("xml", non_splitting="a b"), ["Onetwo"]),
-        ("One <x>two</x>", options("xml", ignore="x"), ["One two"]),
-        ("One <X>two</X>. <x>Three</x>", options("xml", ignore="x"), ["One two."]),
-    ],
-)
-def test_clients_choose_what_splits_and_what_is_ignored(text: str, chosen: MarkupOptions, expected: list[str]) -> None:
-    assert sentences(text, chosen) == expected
+@pytest.mark.parametrize(("text", "chosen", "expected"), CASES["clients choose what splits and what is ignored"])
+def test_clients_choose_what_splits_and_what_is_ignored(
+    text: str, chosen: tuple[MarkupFormat, dict[str, str]], expected: list[str]
+) -> None:
+    markup_format, tags = chosen
+    assert sentences(text, options(markup_format, **tags)) == expected
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<p class=x >One <B>two</b >.</P\n>\n<!-- <p> --><ul><li>Three<li>Four</ul>",
-        "<b>One <i>two</b> three</i> four",
-        "<i><b>One. Two <u>three.</u></b> Four</i> five.",
-        "<b>One. <img src='a'>Two</b> three.",
-        "a<b>One.</b> <b>Two",
-        "<svg><a>One</a></svg>two <script>if (a < b) {}</script> three <a name=x></a>four",
-        "One <span translate=no>two</span> three <code>four</code>",
-        "<table><tr><td>One</table></div></i>two<p>three</p></p>",
-        "One < two & three &amp; &lt;four&gt; &copy;&eacute;",
-        "<b>One <i>two</i></b> three <b><i>four</i> five</b>",
-    ],
-)
+@pytest.mark.parametrize("text", CASES["a translation that changes nothing changes no character"])
 @pytest.mark.parametrize("markup_format", ["html", "xml"])
 def test_a_translation_that_changes_nothing_changes_no_character(text: str, markup_format: MarkupFormat) -> None:
     """Except for the spelling of `&` and `<` in text."""
@@ -164,12 +96,6 @@ def test_elements_that_browsers_end_do_not_count_as_levels() -> None:
     assert sentences(f"<table>{'<tr><td>c' * (2 * MAX_LEVELS)}</table>{text[:3]}d")[-1] == "d"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *('<b id="1">12:30. Ab</b> cd.', 'Ab <b id="1">cd. 12:30.</b>', '<b id="1">Ab. 12. Cd</b> ef.'),
-        '<b id="1">12.</b> Ab cd. <i id="2">13.</i>',
-    ],
-)
+@pytest.mark.parametrize("content", CASES["text without a letter stays in its element"])
 def test_text_without_a_letter_stays_in_its_element(content: str) -> None:
     assert translate_markup(f"<p>{content}</p>", HTML) == f"<p>{content}</p>"

@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 
 from dragoman.serve.protect.markup.tokens import MarkupError
 from dragoman.serve.protect.markup.xml import scan_xml
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 PARTS = [
     *("<a>", "</a>", "<b c='>'>", "</b>", "<d/>", "<!-- < -->", "<?e f?>", "<![CDATA[<g>]]>", "text", "&lt;", "é"),
@@ -23,34 +26,12 @@ def test_every_character_belongs_to_one_token_or_the_text_is_refused_inside_of_i
         assert "".join(text[token.start : token.end] for token in tokens) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "kinds"),
-    [
-        ("Delete <x id='1'/> now?", "TEXT EMPTY TEXT"),
-        ('<a b="1 > 2" c=\'"\'>d</a>', "START TEXT END"),
-        ("<?xml version='1.0' encoding='latin-1'?>\n<a>é</a>", "OTHER TEXT START TEXT END"),
-        ("\ufeff<?xml version='1.0'?><a/>", "TEXT OTHER EMPTY"),
-        ("<!DOCTYPE a PUBLIC '-//X' \"a.dtd\"><a>&nbsp;&other;</a>", "OTHER START TEXT END"),
-        ("<!-- <b> --><![CDATA[ </a> ]]>", "OTHER OTHER"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "kinds"), CASES["documents and the content of elements are read"])
 def test_documents_and_the_content_of_elements_are_read(text: str, kinds: str) -> None:
     assert " ".join(token.kind.name for token in scan_xml(text)) == kinds
 
 
-@pytest.mark.parametrize(
-    ("text", "position", "problem"),
-    [
-        *((text, position, "mismatched tag") for text, position in (("<a><b></a>", 8), ("é<a>", 4), ("</a>", 2))),
-        *((text, position, "invalid token") for text, position in (("é & b", 3), ("<a b=c>", 5), ("a\x01b", 1))),
-        *(("</dragoman><dragoman>", 11, "junk"), ("<!DOCTYPE a><a/><a/>", 16, "junk")),
-        ("a &nbsp; b", 2, "undefined entity"),
-        ("<a b='1' b='2'/>", 9, "duplicate attribute"),
-        ("<a/><?xml version='1.0'?>", 4, "XML"),
-        ("<!-- a", 0, "unclosed token"),
-    ],
-)
+@pytest.mark.parametrize(("text", "position", "problem"), CASES["malformed xml is refused with its position"])
 def test_malformed_xml_is_refused_with_its_position(text: str, position: int, problem: str) -> None:
     with pytest.raises(MarkupError, match=problem) as refused:
         scan_xml(text)

@@ -12,7 +12,10 @@ from dragoman.serve.protect.placeholders.bare import without_placeholders
 from dragoman.serve.protect.placeholders.marks import Marker
 from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
 from dragoman.serve.protect.placeholders.render import Rendering
+from tests.support.cases import cases
 from tests.support.markup import split, tokens_of
+
+CASES = cases(__file__)
 
 FINDER = Finder(KINDS)
 
@@ -23,30 +26,12 @@ def bare_of(text: str, markup_format: MarkupFormat) -> tuple[MarkedSentence, Ren
     return without_placeholders(sentence, document.escaper.escape), Rendering(FINDER)
 
 
-@pytest.mark.parametrize(
-    ("text", "bare"),
-    [
-        ("{name} is here", "is here"),
-        ("from {a} to {b}.", "from to."),
-        ("the dog ({name}) runs", "the dog runs"),
-        ('the "{name}" dog', "the dog"),
-        ("{a}{b} dogs", "dogs"),
-        ("{a}, {b} and dogs", ", and dogs"),
-        ("{n}km to go", "km to go"),
-    ],
-)
+@pytest.mark.parametrize(("text", "bare"), CASES["a placeholder leaves with its marks and one space"])
 def test_a_placeholder_leaves_with_its_marks_and_one_space(text: str, bare: str) -> None:
     assert bare_of(text, "text")[0].text == bare
 
 
-@pytest.mark.parametrize(
-    ("text", "translation"),
-    [
-        ("<b>{name}</b> is here", "<b>{name}</b> ist hier"),
-        ("is here <i>{a} {b}</i>", "ist hier <i>{a} {b}</i>"),
-        ("is here <i><b>{a}</b>, {b}</i>", "ist hier <i><b>{a}</b>, {b}</i>"),
-    ],
-)
+@pytest.mark.parametrize(("text", "translation"), CASES["an element of placeholders alone is one point"])
 def test_an_element_of_placeholders_alone_is_one_point(text: str, translation: str) -> None:
     sentence, rendering = bare_of(text, "html")
     tokens = tokens_of(sentence.text)

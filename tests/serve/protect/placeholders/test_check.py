@@ -10,7 +10,10 @@ from dragoman.serve.protect.placeholders.check import has_same_placeholders, los
 from dragoman.serve.protect.placeholders.marks import Marker
 from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
 from dragoman.serve.protect.placeholders.render import Rendering
+from tests.support.cases import cases
 from tests.support.markup import split, tokens_of
+
+CASES = cases(__file__)
 
 FINDER = Finder(KINDS)
 
@@ -24,32 +27,12 @@ def lost(text: str, translation: str) -> list[str]:
     return [text[node.start : node.end] for node in lost_nodes(sentence_of(text), translation)]
 
 
-@pytest.mark.parametrize(
-    ("text", "translation", "expected"),
-    [
-        ("%d dog", "%d Hund", []),
-        ("%d dog", "%dder Hund", ["%d"]),
-        ("%d dog", "Hund%d", ["%d"]),
-        ("%d dog", "%d\u72d7", []),
-        ("{n}km far", "{n}km weit", []),
-        ("{n} km far", "{n}km weit", ["{n}"]),
-        ("@anna sees %s", "@annas sieht %s", ["@anna"]),
-        ("%s and %s", "%s und", ["%s"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "translation", "expected"), CASES["a placeholder inside of a word is lost"])
 def test_a_placeholder_inside_of_a_word_is_lost(text: str, translation: str, expected: list[str]) -> None:
     assert lost(text, translation) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "translation", "expected"),
-    [
-        ("%d dog", "%dder Hund", "%d der Hund"),
-        ("a %d dog", "Hund%dder", "Hund %d der"),
-        ("%d dog", "%d %s Hund", "%d Hund"),
-        ("%d dog", "%dder %s Hund %d", "%d der Hund"),
-    ],
-)
+@pytest.mark.parametrize(("text", "translation", "expected"), CASES["spaces part placeholders from words"])
 def test_spaces_part_placeholders_from_words_and_surplus_ones_go(text: str, translation: str, expected: str) -> None:
     rows = tokens_of(translation)
     alignment = Alignment.of([(0, 2)], rows, np.ones((len(rows), 1)))
@@ -71,14 +54,7 @@ def test_a_translation_has_the_placeholders_of_its_text_next_to_words(translatio
     assert has_same_placeholders("%d dog", translation, FINDER) == same
 
 
-@pytest.mark.parametrize(
-    ("translation", "expected"),
-    [
-        ("Boot", "{n} Boot"),  # the placeholder is aligned with the only word
-        ("Boot wartet", "{n} wartet"),
-        *((wordless, "{n} boat waits") for wordless in ("{n}.", ".", f"{{n}}{' Boot' * 15}")),
-    ],
-)
+@pytest.mark.parametrize(("translation", "expected"), CASES["a text with words has a translation with words or none"])
 def test_a_text_with_words_has_a_translation_with_words_or_none(translation: str, expected: str) -> None:
     sentence = sentence_of("{n} boat waits")
     tokens, rows = tokens_of(sentence.text), tokens_of(translation)

@@ -12,24 +12,15 @@ from dragoman.serve.protect.markup.sentences import read_document
 from dragoman.serve.protect.placeholders.icu import MessageEscaper, find_texts
 from dragoman.serve.protect.placeholders.marks import Marker
 from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
+from tests.support.cases import cases
 from tests.support.markup import split
+
+CASES = cases(__file__)
 
 
 @pytest.mark.parametrize(
     ("text", "texts"),
-    [
-        ("{n, plural, one {# file} other {# files}}", ["# file", "# files"]),
-        ("{n,plural,=0{none}one{# file}other{# files}}", ["none", "# file", "# files"]),
-        ("A {n, plural, offset:1 =0 {no {x}} other {'{'b}}. C", ["A ", "no {x}", "'{'b", "C"]),
-        ("A {n, plural, other {b}}, c", ["A ", "b", "c"]),
-        ("{g, select, male {{n, plural, other {his}}} other {their}}", ["his", "their"]),
-        ("{g, select, non-binary {a} other {b}}", ["a", "b"]),
-        ("{n, plural, one {a ''{x}''} other {b}}", ["a ''{x}''", "b"]),
-        ("{n, plural, one {'{it''s}' a} other {b}}", ["'{it''s}' a", "b"]),
-        ("{n, plural, one {a}", ["{n, plural, one {a}"]),
-        ("a {0} b", ["a {0} b"]),
-        ("{n, plural, other {" * 50, ["{n, plural, other {" * 50]),
-    ],
+    [*CASES["branches of messages are translated"], ("{n, plural, other {" * 50, ["{n, plural, other {" * 50])],
 )
 def test_branches_of_messages_are_translated(text: str, texts: list[str]) -> None:
     assert [text[slice(*span)] for span in find_texts(text)] == texts
@@ -40,15 +31,7 @@ def test_any_text_is_a_message_or_plain(text: str) -> None:
     assert all(end <= start for (_, end), (start, _) in pairwise(find_texts(text)))
 
 
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        ("{n, plural, one {# dog} other {the # dogs}}", ["dog", "the dogs"]),
-        ("{n, selectordinal, one {#st dog} other {the #th dog}}", ["dog", "the dog"]),
-        ("{n, plural, other {it''s late}}", ["it's late"]),
-        ("{n, plural, other {see '{'name'}' and '#'}}", ["see '{'name'}' and '#'"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "read"), CASES["a model reads branches without numbers and with single apostrophes"])
 def test_a_model_reads_branches_without_numbers_and_with_single_apostrophes(text: str, read: list[str]) -> None:
     marker = Marker(Finder(KINDS), formatting=False, branching=True)
     document = read_document(text, MarkupOptions("text"), split, marker)
@@ -57,17 +40,7 @@ def test_a_model_reads_branches_without_numbers_and_with_single_apostrophes(text
     assert "".join(chain.from_iterable(zip_longest(document.gaps, sources, fillvalue=""))) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "single", "doubled"),
-    [
-        ("l'homme", "l'homme", "l''homme"),
-        ("l'", "l''", "l''"),
-        ("a '# b", "a ''# b", "a ''# b"),
-        ("''a''", "''''a''''", "''''a''''"),
-        ("a {b}}", "a '{'b'}}'", "a '{'b'}}'"),
-        ("a & b", "a & b", "a & b"),
-    ],
-)
+@pytest.mark.parametrize(("text", "single", "doubled"), CASES["no character of a translation is syntax"])
 def test_no_character_of_a_translation_is_syntax(text: str, single: str, doubled: str) -> None:
     plain = Escaper("", (), "", plain=True)
     assert MessageEscaper(plain, doubled=False).escape(text) == single

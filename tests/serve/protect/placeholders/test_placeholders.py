@@ -15,7 +15,10 @@ from dragoman.serve.protect.placeholders.formatting import format_as
 from dragoman.serve.protect.placeholders.marks import Marker
 from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
 from dragoman.serve.protect.placeholders.render import Rendering
+from tests.support.cases import cases
 from tests.support.markup import split, tokens_of
+
+CASES = cases(__file__)
 
 FINDER = Finder(KINDS)
 PLACEHOLDERS = ["%s", "%1$d", "%%", "%(name)s", "{}", "{0}", "{name!r:>5}", "{{ user }}", "${HOME}", "#{x}", "@anna"]
@@ -114,28 +117,12 @@ def test_the_final_punctuation_of_a_translation_is_that_of_its_text(*, thorough:
     check()
 
 
-@pytest.mark.parametrize(
-    ("translation", "expected"),
-    [
-        *(("cd %s.", "cd."), ("cd %s, ef", "cd, ef"), ("cd %s ef", "cd ef"), ("%s %d cd", "cd")),
-        *(("cd %s %d.", "cd."), ("cd %s", "cd"), ("cd(%s) ef", "cd() ef")),
-    ],
-)
+@pytest.mark.parametrize(("translation", "expected"), CASES["a surplus placeholder leaves no space"])
 def test_a_surplus_placeholder_leaves_no_space(translation: str, expected: str) -> None:
     assert render("ab", translation)[0] == expected
 
 
-@pytest.mark.parametrize(
-    ("source", "translation", "expected"),
-    [
-        ("hello", "Hallo.", "hallo"),
-        ("Hello!", "hallo.", "Hallo!"),
-        ("HELLO WORLD", "hallo %s, gro\u00df", "HALLO %s, GRO\u1e9e"),
-        ("Hello?", "\u4f60\u597d\uff1f", "\u4f60\u597d\uff1f"),
-        ("7 dogs:", "7 Hunde.", "7 Hunde:"),
-        ("%s hello", "hallo %s.", "hallo %s"),
-    ],
-)
+@pytest.mark.parametrize(("source", "translation", "expected"), CASES["case and final punctuation follow the text"])
 def test_case_and_final_punctuation_follow_the_text(source: str, translation: str, expected: str) -> None:
     assert format_as(source, translation) == expected
 

@@ -1,0 +1,117 @@
+"""Native engines with shortlists: the tokens of the engine in Python, and the same bits in any company."""
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import AttentionHead
+from dragoman.serve.bundle.shortlist import Shortlist
+from dragoman.serve.engine.engine import Engine
+from dragoman.serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.runtime.onnx_runtime import why_no_kernels
+from dragoman.serve.runtime.sessions import load_sessions
+from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup
+from dragoman.serve.search.options import SearchOptions
+from tests.serve.engine.native.test_session_model import SLOTS, Specs, natively
+from tests.support.searches import GRID
+from tests.support.shortlists import with_shortlist
+from tests.support.toy import random_model
+
+pytestmark = pytest.mark.skipif(bool(why_no_kernels()), reason=why_no_kernels())
+LIMIT = 20
+
+
+class Listed(NamedTuple):
+    """A bundle with its shortlist."""
+
+    bundle: Bundle
+    shortlist: Shortlist
+
+    def specs(self, count: int, options: Sequence[dict[str, Any]], seed: int = 0) -> Specs:
+        """Returns random sources with options in turn, three of four with a shortlist."""
+        random, manifest = np.random.default_rng(seed), self.bundle.manifest
+        specs = []
+        for number in range(count):
+            source = random.integers(4, manifest.vocabulary_size, random.integers(1, manifest.max_source_tokens))
+            further = random.integers(4, manifest.vocabulary_size, random.integers(3)).tolist()
+            listed: dict[str, Any] = {"shortlist": number % 4 > 0, "candidate_ids": tuple(further)}
+            chosen = options[number % len(options)] | listed
+            specs.append(((*source.tolist(), manifest.eos_id), SearchOptions(LIMIT, **chosen)))
+        return specs
+
+    def in_python(self, specs: Specs) -> list[DecodingSequence]:
+        """Returns the sequences that the engine in Python decoded."""
+        metrics = Metrics(CollectorRegistry(), "python")
+        scheduler = Scheduler(SLOTS, 1000, 200, metrics)
+        runtime = load_sessions(self.bundle, 1, aligned=True).runtime(SLOTS)
+        engine = Engine(runtime, scheduler, metrics, self.bundle.manifest, shortlist=self.shortlist)
+        sequences = [DecodingSequence(*spec, SequenceGroup(lambda _: None)) for spec in specs]
+        scheduler.submit(sequences)
+        while not scheduler.idle:
+            engine.step()
+        return sequences
+
+
+@pytest.fixture(scope="module", params=product(("fp32", "int8"), ("self_attention", "ssru")), ids="-".join)
+def listed(
+    request: pytest.FixtureRequest,
+    tokenizer: Tokenizer,
+    untrained: Callable[..., Bundle],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Listed:
+    """A random model with two layers and two alignment heads."""
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "max_source_tokens": 30, "max_target_tokens": 40}
+    precision, memory = request.param
+    model = random_model(3, tokenizer.vocabulary_size, decoder_memory=memory, **sizes)
+    heads = AttentionHead(layer=0, head=1), AttentionHead(layer=1, head=0)
+    bundle = untrained(f"two_layers_{precision}_{memory}", model, precision=precision, alignment_heads=heads)
+    return Listed(*with_shortlist(bundle, model, tmp_path_factory.mktemp("listed")))
+
+
+def best_ids(found: list[tuple[object, ...]]) -> tuple[int, ...]:
+    """Returns the tokens of the best hypothesis."""
+    (target_ids, *_), *_ = found
+    assert isinstance(target_ids, tuple)
+    return target_ids
+
+
+def test_every_search_finds_what_the_engine_in_python_finds(listed: Listed) -> None:
+    specs = listed.specs(3 * len(GRID), list(GRID.values()))
+    for (error, found), expected in zip(natively(listed.bundle, specs), listed.in_python(specs), strict=True):
+        assert error is type(expected.error)
+        assert [item[0] for item in found] == [item.target_ids for item in expected.hypotheses]
+
+
+def test_a_translation_uses_its_candidates_alone(listed: Listed) -> None:
+    manifest = listed.bundle.manifest
+    specs = listed.specs(20, [{}, {"beam_size": 4}, {"temperature": 2.0}])
+    for (source_ids, options), (_, found) in zip(specs, natively(listed.bundle, specs), strict=True):
+        candidates = listed.shortlist.candidates(source_ids, (*options.candidate_ids, manifest.eos_id)).tolist()
+        assert not options.shortlist or set(best_ids(found)) <= set(candidates)
+
+
+@pytest.mark.promise("R1")
+def test_company_and_engines_change_no_bit(listed: Listed, *, thorough: bool) -> None:
+    specs = listed.specs(200 if thorough else 60, list(GRID.values()))
+    alone = [natively(listed.bundle, [spec])[0] for spec in specs]
+    assert natively(listed.bundle, specs) == alone
+    assert natively(listed.bundle, specs, engines=2) == alone
+    assert natively(listed.bundle, specs, threads_per_engine=2) == alone
+
+
+def test_the_fallback_of_the_operators_finds_the_same_tokens(listed: Listed, monkeypatch: pytest.MonkeyPatch) -> None:
+    if listed.bundle.manifest.precision != "fp32":
+        pytest.skip("8-bit products of the fallback may round to another token")
+    specs = listed.specs(9, [{}, {"beam_size": 3}])
+    expected = natively(listed.bundle, specs)
+    monkeypatch.setenv(INSTRUCTIONS_VARIABLE, FALLBACK)
+    sequences = listed.in_python(specs)
+    assert [item.best.target_ids for item in sequences] == [best_ids(found) for _, found in expected]
