@@ -11,7 +11,7 @@ from dragoman.hub.catalog import COLUMNS, find_installed, in_megabytes, list_cat
 from dragoman.hub.firefox import read_registry
 from dragoman.hub.install import install
 from dragoman.hub.licenses import short_license
-from dragoman.hub.names import HubError, Languages, LocalModel, parse_name, reported
+from dragoman.hub.names import HubError, Languages, LocalModel, parse_name
 from dragoman.hub.store import Store, copy_bundle
 from dragoman.model.text_table import format_table
 
@@ -42,15 +42,14 @@ class PullCommand(BaseSettings):
     def cli_cmd(self) -> None:
         """Installs or updates every model."""
         languages = Languages(self.source_language, self.target_language)
-        with reported("pull"):
-            store = Store.of_user()
-            for name in [*self.names, *self._pairs(store)]:
-                installed = install(store, name, languages, update=True)
-                folder = store.bundle(installed.key)
-                if self.to is not None:
-                    with store.lock(os.path.realpath(self.to / installed.model)):
-                        folder = copy_bundle(folder, self.to / installed.model)
-                print(f"{installed.name}: {folder}")
+        store = Store.of_user()
+        for name in [*self.names, *self._pairs(store)]:
+            installed = install(store, name, languages, update=True)
+            folder = store.bundle(installed.key)
+            if self.to is not None:
+                with store.lock(os.path.realpath(self.to / installed.model)):
+                    folder = copy_bundle(folder, self.to / installed.model)
+            print(f"{installed.name}: {folder}")
 
     def _pairs(self, store: Store) -> list[str]:
         """Returns the pairs with the language of --all-of; raises HubError if there is nothing to pull."""
@@ -71,11 +70,10 @@ class ModelsCommand(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Prints a table."""
-        with reported("models"):
-            if self.remote or self.language:
-                self._print_catalog()
-                return
-            installed = Store.of_user().installed()
+        if self.remote or self.language:
+            self._print_catalog()
+            return
+        installed = Store.of_user().installed()
         rows = [
             (row.name, ", ".join(row.directions), in_megabytes(row.size_bytes), short_license(row.license), row.origin)
             for row in installed
@@ -102,16 +100,13 @@ class RemoveCommand(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Removes every model."""
-        with reported("remove"):
-            store = Store.of_user()
+        store = Store.of_user()
         for name in self.names:
             key = _recorded_name(store, name)
             with store.lock(key):
                 installed = store.find(key)
                 if installed is None:
-                    raise SystemExit(
-                        f"dragoman remove: {name}: not installed; `dragoman models` lists installed models"
-                    )
+                    raise HubError(f"{name}: not installed; `dragoman models` lists installed models")
                 freed = store.remove(installed)
             print(f"{name}: removed" + ("" if freed else "; another name keeps its bundle"))
 

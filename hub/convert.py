@@ -13,6 +13,7 @@ from dragoman.hub.names import HubError, Languages
 from dragoman.hub.progress import report
 from dragoman.hub.repository import NEEDED, OPTIONAL, SUPPORTED, Kind, kind_of
 from dragoman.hub.store import Store
+from dragoman.model.errors import UserError
 from dragoman.serve.bundle.bundle import Bundle, BundleError
 from dragoman.serve.bundle.files import sha256_of
 from dragoman.serve.bundle.manifest import Precision
@@ -110,10 +111,8 @@ def _shards(index: Path) -> list[Path]:
 
 
 def _write(source: ModelFiles, kind: Kind, folder: Path) -> None:
-    from dragoman.export.imports.common import ImportedModelError  # noqa: PLC0415 - takes long to import
-    from dragoman.export.imports.golden import golden_samples  # noqa: PLC0415
+    from dragoman.export.imports.golden import golden_samples  # noqa: PLC0415 - takes long to import
     from dragoman.export.make_bundle import BundleOptions, write_bundle  # noqa: PLC0415
-    from dragoman.model.errors import RunError  # noqa: PLC0415
 
     report(f"{source.model}: converts to a bundle")
     try:
@@ -121,7 +120,7 @@ def _write(source: ModelFiles, kind: Kind, folder: Path) -> None:
         files = {README_FILE: _readme(source, kind).encode()}
         exportable = replace(exportable, files=files, license=(source.license or "")[:MAX_LICENSE_CHARACTERS])
         write_bundle(exportable, golden_samples(exportable), folder, BundleOptions(source.model, precision=PRECISION))
-    except (ImportedModelError, RunError) as error:
+    except UserError as error:
         raise HubError(f"{source.model}: {error}") from error
 
 

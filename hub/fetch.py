@@ -9,9 +9,9 @@ import signal
 import sys
 
 from dragoman.hub.install import install
-from dragoman.hub.names import reported
 from dragoman.hub.progress import watched
 from dragoman.hub.store import Store
+from dragoman.model.errors import UserError
 from dragoman.serve.sandbox.worker import end_with_parent
 
 # A server and its engines come first; a fetch next to busy ones still gets a fourth of a processor.
@@ -23,10 +23,12 @@ def main(name: str) -> None:
     end_with_parent()
     os.nice(NICENESS)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with reported("fetch"):
+    try:
         store = Store.of_user()
         with store.fetching(name) as show, watched(show):
             install(store, name)
+    except UserError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -13,12 +13,11 @@
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from dragoman.model.errors import UserError
 from dragoman.serve.bundle.bundle import MANIFEST_FILE
 from dragoman.serve.bundle.files import one_line
 from dragoman.serve.settings import SHIPPED_BUNDLE
@@ -35,20 +34,11 @@ EXPECTED = (
 )
 
 
-class HubError(Exception):
+class HubError(UserError):
     """A model cannot be found, downloaded or converted; the message is one line with what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
-
-
-@contextmanager
-def reported(command: str) -> Iterator[None]:
-    """Ends a command with one line if the block raises HubError."""
-    try:
-        yield
-    except HubError as error:
-        raise SystemExit(f"dragoman {command}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,20 +52,16 @@ class ServeModelsCommand(ServeCommand):
         super(ServeModelsCommand, found).cli_cmd()
 
     def model_source(self) -> "ModelSource | None":
-        """Returns the models of the catalog that `--on-demand` names; raises SystemExit if one is no pair."""
+        """Returns the models of the catalog that `--on-demand` names; raises HubError if one is no pair."""
         if self.on_demand is None:
             return None
-        from dragoman.hub.names import reported  # noqa: PLC0415 - keeps --help quick
-        from dragoman.hub.on_demand import CatalogSource  # noqa: PLC0415
+        from dragoman.hub.on_demand import CatalogSource  # noqa: PLC0415 - keeps --help quick
 
-        with reported("serve"):
-            return CatalogSource(self.on_demand, self.on_demand_max_bytes, self.on_demand_downloads)
+        return CatalogSource(self.on_demand, self.on_demand_max_bytes, self.on_demand_downloads)
 
     def _find_bundle(self) -> Path:
         from dragoman.hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
-        from dragoman.hub.names import reported  # noqa: PLC0415
 
         # The first process of a container ignores signals without a handler; a download takes minutes.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-        with reported("serve"):
-            return find_bundle([str(self.bundle), *self.more])
+        return find_bundle([str(self.bundle), *self.more])

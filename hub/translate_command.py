@@ -2,6 +2,7 @@
 
 import sys
 
+from dragoman.model.errors import UserError
 from dragoman.serve.clients.translate import TranslateCommand
 
 NO_MODEL = "--model, --bundle, --server: expected one of them, as --model en-de"
@@ -24,12 +25,11 @@ class TranslateByNameCommand(TranslateCommand):
             super().cli_cmd()
             return
         if not self.model:
-            raise SystemExit(f"dragoman translate: {NO_MODEL}")
+            raise UserError(NO_MODEL)
         from dragoman.hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
-        from dragoman.hub.names import reported  # noqa: PLC0415
         from dragoman.hub.progress import reported_to  # noqa: PLC0415
 
         # Standard output is for translations.
-        with reported("translate"), reported_to(sys.stderr):
+        with reported_to(sys.stderr):
             folder = find_bundle([self.model])
         TranslateCommand.model_construct(**{**dict(self), "bundle": folder, "model": ""}).cli_cmd()
