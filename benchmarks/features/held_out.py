@@ -21,6 +21,7 @@ from dragoman.serve.translation.response import Translation
 
 TARGETS = ("de", "fr", "cs")
 DIRECTIONS = (*(("en", target) for target in TARGETS), *((target, "en") for target in TARGETS))
+WORDS = "train.words"
 FREQUENT_WORDS = 500
 _FINDER = Finder(KINDS)
 
@@ -33,14 +34,20 @@ class Row(NamedTuple):
     translation: Translation
 
 
+def read_sides(folder: Path, part: str, direction: tuple[str, str]) -> tuple[list[str], list[str]]:
+    """Returns sources and references of a part."""
+    (other,) = {*direction} - {"en"}
+    source, target = (read_lines(folder / f"{part}.en-{other}.{side}") for side in direction)
+    return source, target
+
+
 async def translate_part(
     translator: LocalTranslator, folder: Path, part: str, count: int | None = None
 ) -> dict[str, list[Row]]:
     """Returns the first pairs of a part, as `test.everyday`, and their translations, by direction."""
     rows = dict[str, list[Row]]()
     for direction in DIRECTIONS:
-        (other,) = {*direction} - {"en"}
-        sources, references = (read_lines(folder / f"{part}.en-{other}.{side}")[:count] for side in direction)
+        sources, references = (side[:count] for side in read_sides(folder, part, direction))
         translations = await translator.translate(sources, **fields_of(direction))
         rows["-".join(direction)] = list(map(Row, sources, references, translations))
     return rows
@@ -63,11 +70,16 @@ def form_of(rows: dict[str, list[Row]]) -> Iterator[dict[str, object]]:
         }
 
 
-def words_of(rows: dict[str, list[Row]]) -> Iterator[dict[str, object]]:
-    """Yields per direction the share of words whose translation is that of the table, in any case."""
-    for direction, mine in rows.items():
-        same = [row.reference.casefold() == row.translation.text.casefold() for row in mine]
-        yield {"words": direction, "texts": len(mine), "as in the table": fmean(same)}
+def words_of(folder: Path, rows: dict[str, list[Row]]) -> Iterator[dict[str, object]]:
+    """Yields per direction the share of words whose translation the table has for them, in any case."""
+    for direction, mine in zip(DIRECTIONS, rows.values(), strict=True):
+        known = {*zip(*map(_casefold, read_sides(folder, WORDS, direction)), strict=True)}
+        same = [(row.source.casefold(), row.translation.text.casefold()) in known for row in mine]
+        yield {"words": "-".join(direction), "texts": len(mine), "as in the table": fmean(same)}
+
+
+def _casefold(texts: list[str]) -> list[str]:
+    return [text.casefold() for text in texts]
 
 
 def judged(rows: Path, judgments: Sequence[Path]) -> Iterator[dict[str, object]]:
@@ -100,8 +112,8 @@ async def measure(options: argparse.Namespace) -> None:
                 for source, reference, found in rows
             ]
             options.everyday.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        words = await translate_part(translator, options.text, "train.words", FREQUENT_WORDS)
-        show(list(words_of(words)), {"as in the table": "{:.1%}"})
+        words = await translate_part(translator, options.text, WORDS, FREQUENT_WORDS)
+        show(list(words_of(options.text, words)), {"as in the table": "{:.1%}"})
         messages = await translate_part(translator, options.text, "test.messages")
         show(list(form_of(messages)), dict.fromkeys(("placeholders", "case", "final mark"), "{:.1%}"))
 
