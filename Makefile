@@ -87,7 +87,7 @@ $(TEXT)/sources.yaml: | .venv/trains
 
 $(INCLUDED)/run/done: | $(TEXT)/sources.yaml
 	$(TRAIN_INCLUDED) --recipe included --out $(INCLUDED)/run \
-	  $(call data_of,messages help words everyday everyday everyday)
+	  $(call data_of,messages help $(foreach time,1 2 3 4 5,everyday words words words words))
 
 $(LINKS): $(TEXT)/links.%: | $(INCLUDED)/run/done
 	nice -n 19 $(BIN)/dragoman align $(INCLUDED)/run --both-ways --output $@ \
@@ -95,7 +95,7 @@ $(LINKS): $(TEXT)/links.%: | $(INCLUDED)/run/done
 
 $(INCLUDED)/guided/done: | $(LINKS)
 	$(TRAIN_INCLUDED) --recipe included-guided --initial $(INCLUDED)/run --out $(INCLUDED)/guided \
-	  $(addprefix --data ,$(linked) $(linked) $(linked)) $(call data_of,messages words)
+	  $(addprefix --data ,$(foreach time,1 2 3 4 5,$(linked))) $(call data_of,messages $(foreach time,1 2 3 4 5,words words words words))
 
 $(INCLUDED)/bundle/manifest.json: | $(INCLUDED)/guided/done
 	$(BIN)/dragoman export $(INCLUDED)/guided --out $(INCLUDED)/bundle --name included --precision int8 --align 1:0 --beam-size 4 \
