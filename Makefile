@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: included figures setup conformance nginx chromium postgresql clients demo attention quality test reliability endurance evictions fetches floods fmt check types lint contracts shape scripts bench real-models capacity soak protos locks tables
+.PHONY: included figures setup conformance nginx helm chromium postgresql clients demo attention quality test reliability endurance evictions fetches floods fmt check types lint contracts shape scripts bench real-models capacity soak protos locks tables
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -121,6 +121,10 @@ quality: $(DEMO)/verified
 nginx:
 	tests/unpack_nginx.sh .nginx
 
+# The tests of deploy/chart need helm.
+helm: setup
+	tests/unpack_helm.sh .helm $(CURDIR)/$(BIN)/python
+
 # The tests of the page need a browser.
 chromium:
 	tests/install_chromium.sh
@@ -140,7 +144,7 @@ TYPESCRIPT ?= 7.0.2
 
 # Three processes for two CPUs, because tests also wait. The tests of a file run in one process: they share slow fixtures.
 PROCESSES := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
-test: setup nginx chromium postgresql clients
+test: setup nginx helm chromium postgresql clients
 	PATH="$$PATH:$(CURDIR)/.nginx/usr/sbin" $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Tests the promises of docs/reliability.md with all rounds, and fills in its table.

@@ -9,10 +9,11 @@ from typing import Any
 import kubernetes_validate
 import yaml
 
+from tests.support.charts import render, server_pod
 from tests.support.paths import ROOT
 from tests.support.shapes import assert_shape
 
-FOLDER = ROOT / "deploy" / "kubernetes"
+FOLDER = ROOT / "deploy" / "kubernetes" / "kserve"
 KUBERNETES_VERSION = "1.33"
 # The used fields of KServe beyond those of a pod.
 EXTENSION = {"minReplicas": int}
@@ -25,36 +26,23 @@ SHAPE = {
     "spec": {"predictor": dict},
 }
 
-Manifest = dict[str, Any]
 
-
-def read(*path: str) -> Manifest:
-    manifest: Manifest = yaml.safe_load(FOLDER.joinpath(*path).read_text())
+def read(name: str) -> dict[str, Any]:
+    manifest: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     return manifest
 
 
-def validate(manifest: Manifest) -> None:
-    """Raises an error unless the manifest is valid; unknown fields are errors."""
-    assert_shape(manifest, SHAPE)
-    predictor = manifest["spec"]["predictor"]
-    assert_shape({key: value for key, value in predictor.items() if key in EXTENSION}, EXTENSION)
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "predictor"}, "spec": pod_of(predictor)}
-    kubernetes_validate.validate(pod, KUBERNETES_VERSION, strict=True)
-
-
-def pod_of(predictor: Manifest) -> Manifest:
-    return {key: value for key, value in predictor.items() if key not in EXTENSION}
-
-
-SERVICE = read("kserve", "inference-service.yaml")
+SERVICE = read("inference-service")
 PREDICTOR = SERVICE["spec"]["predictor"]
+POD = {key: value for key, value in PREDICTOR.items() if key not in EXTENSION}
 (CONTAINER,) = PREDICTOR["containers"]
-BASE = read("base", "deployment.yaml")["spec"]["template"]["spec"]
-(BASE_CONTAINER,) = BASE["containers"]
 
 
-def test_the_inference_service_is_valid() -> None:
-    validate(SERVICE)
+def test_the_inference_service_is_valid_without_unknown_fields() -> None:
+    assert_shape(SERVICE, SHAPE)
+    assert_shape({key: value for key, value in PREDICTOR.items() if key not in POD}, EXTENSION)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "predictor"}, "spec": POD}
+    kubernetes_validate.validate(pod, KUBERNETES_VERSION, strict=True)
 
 
 def test_the_container_states_the_version_of_the_protocol() -> None:
@@ -63,17 +51,13 @@ def test_the_container_states_the_version_of_the_protocol() -> None:
     assert CONTAINER["name"] == "kserve-container"
 
 
-def test_the_container_is_that_of_the_deployment_without_kserve() -> None:
-    own = {"name": BASE_CONTAINER["name"], "env": [item for item in CONTAINER["env"] if item["name"] != "PROTOCOL"]}
-    resources = CONTAINER["resources"]
-    assert {**CONTAINER, **own} == {**BASE_CONTAINER, "resources": resources}
-    assert resources["limits"] == resources["requests"]
-
-
-def test_the_pod_is_that_of_the_deployment_without_kserve() -> None:
-    for field, value in pod_of(PREDICTOR).items():
-        if field != "containers":
-            assert BASE[field] == value
+def test_the_pod_and_its_container_are_those_of_the_chart() -> None:
+    pod = server_pod("default")
+    (container,) = pod["containers"]
+    own = {field: container[field] for field in ("name", "image", "imagePullPolicy")}
+    env = [variable for variable in CONTAINER["env"] if variable["name"] != "PROTOCOL"]
+    assert {**CONTAINER, **own, "env": sorted(env, key=lambda variable: variable["name"])} == container
+    assert {**pod, **POD, "containers": [container]} == pod
 
 
 def test_rest_is_the_first_port_which_kserve_makes_that_of_its_service() -> None:
@@ -81,14 +65,15 @@ def test_rest_is_the_first_port_which_kserve_makes_that_of_its_service() -> None
 
 
 def test_the_autoscaler_scales_the_deployment_of_kserve_by_the_load_of_engines() -> None:
-    autoscaler, base = (read(folder, "horizontal-pod-autoscaler.yaml") for folder in ("kserve", "base"))
+    autoscaler = read("horizontal-pod-autoscaler")
     kubernetes_validate.validate(autoscaler, KUBERNETES_VERSION, strict=True)
-    assert autoscaler["spec"].pop("scaleTargetRef")["name"] == f"{SERVICE['metadata']['name']}-predictor"
-    base["spec"].pop("scaleTargetRef")
-    assert autoscaler["spec"] == base["spec"]
+    target = autoscaler["spec"]["scaleTargetRef"]
+    assert target["name"] == f"{SERVICE['metadata']['name']}-predictor"
+    of_chart = render("autoscaling")["HorizontalPodAutoscaler", "dragoman"]["spec"]
+    assert autoscaler["spec"] == of_chart | {"scaleTargetRef": target}
     assert autoscaler["spec"]["minReplicas"] == PREDICTOR["minReplicas"]
 
 
 def test_every_file_is_in_the_kustomization() -> None:
-    listed = set(read("kserve", "kustomization.yaml")["resources"])
-    assert listed == {path.name for path in (FOLDER / "kserve").glob("*.yaml")} - {"kustomization.yaml"}
+    listed = set(read("kustomization")["resources"])
+    assert listed == {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}

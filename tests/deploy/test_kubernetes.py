@@ -1,8 +1,6 @@
-"""Kubernetes manifests: valid for the published schemas, and consistent with the server."""
+"""The chart of Kubernetes: what it renders is valid for the published schemas, and consistent with the server."""
 
-import shutil
-import subprocess
-from collections.abc import Iterator
+import tomllib
 from typing import Any
 
 import kubernetes_validate
@@ -10,182 +8,115 @@ import pytest
 import yaml
 
 from dragoman.serve.settings import ServeSettings
+from tests.support.charts import CHART, render, run_helm, server_pod
 from tests.support.paths import ROOT
 from tests.support.shapes import assert_shape
 
-FOLDER = ROOT / "deploy" / "kubernetes"
 KUBERNETES_VERSION = "1.33"
 OPERATOR = "monitoring.coreos.com/v1"
-POD_LABELS = {"app.kubernetes.io/name": "dragoman"}
-PORTS = {"http": 8000, "grpc": 8001}
+EXPECTED: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "deploy" / "chart.yaml").read_text(encoding="utf-8"))
+# Settings whose values the chart makes from others, or which it fixes.
+OF_CHART = {"config", "host", "http_port", "grpc_port", "state_dir", "state_url", "on_demand", "admin_key", "api_keys"}
+OF_CHART |= {"admin_key_file", "api_keys_file", "tls_certificate_file", "tls_key_file", "tls_client_ca_file"}
 
 # The custom resources of the Prometheus operator, from its API documentation: no package has their schemas.
 RULE = {"alert": str, "expr": str, "for": r"\d+[sm]", "labels": dict, "annotations": dict}
-OPERATOR_SPECS = {
-    "ServiceMonitor": {
-        "selector": {"matchLabels": dict},
-        "endpoints": [{"port": str, "path": str, "interval": r"\d+s"}],
-    },
-    "PrometheusRule": {"groups": [{"name": str, "rules": [RULE]}]},
-}
+ENDPOINT = {"port": str, "path": str, "interval": r"\d+s"}
+ENDPOINTS = {False: ENDPOINT, True: ENDPOINT | {"scheme": "https", "tlsConfig": {"insecureSkipVerify": bool}}}
 
-# A manifest as it was read.
-Manifest = dict[str, Any]
+each_configuration = pytest.mark.parametrize("name", list(EXPECTED["configurations"]))
 
 
-def read_base() -> Iterator[Manifest]:
-    for path in sorted((FOLDER / "base").glob("*.yaml")):
-        if path.name != "kustomization.yaml":
-            yield from yaml.safe_load_all(path.read_text())
-
-
-def render(overlay: str) -> list[Manifest]:
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("kubectl is not installed")
-    rendered = subprocess.run([kubectl, "kustomize", FOLDER / "overlays" / overlay], check=True, capture_output=True)
-    return list(yaml.safe_load_all(rendered.stdout))
-
-
-BASE = {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in read_base()}
-POD = BASE["Deployment", "dragoman"]["spec"]["template"]["spec"]
-(CONTAINER,) = POD["containers"]
-
-
-def validate(manifest: Manifest) -> None:
+def validate(manifest: dict[str, Any]) -> None:
     """Raises an error unless the manifest is valid; unknown fields are errors."""
     if manifest["apiVersion"] == OPERATOR:
         assert set(manifest["metadata"]) <= {"name", "namespace", "labels"}
-        spec = OPERATOR_SPECS[manifest["kind"]]
+        endpoint = ENDPOINTS["scheme" in str(manifest["spec"])]
+        monitor = {"jobLabel": str, "selector": {"matchLabels": dict}, "endpoints": [endpoint]}
+        specs = {"ServiceMonitor": monitor, "PrometheusRule": {"groups": [{"name": str, "rules": [RULE]}]}}
+        spec = specs[manifest["kind"]]
         assert_shape(manifest, {"apiVersion": OPERATOR, "kind": str, "metadata": dict, "spec": spec})
     else:
         kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True)
 
 
-def environment(name: str) -> float:
-    (value,) = (variable["value"] for variable in CONTAINER["env"] if variable["name"] == name)
-    return float(value)
-
-
-@pytest.mark.parametrize("name", sorted(BASE), ids=" ".join)
-def test_a_manifest_is_valid(name: tuple[str, str]) -> None:
-    validate(BASE[name])
-
-
-@pytest.mark.parametrize(("overlay", "more"), [("cpu", ()), ("cuda", ()), ("models", ("PersistentVolumeClaim",))])
-def test_every_rendered_manifest_of_an_overlay_is_valid(overlay: str, more: tuple[str, ...]) -> None:
-    manifests = render(overlay)
-    assert {manifest["kind"] for manifest in manifests} == {*more, *(kind for kind, _ in BASE)}
-    for manifest in manifests:
+@each_configuration
+def test_a_configuration_has_its_resources_and_all_are_valid(name: str) -> None:
+    manifests = render(name)
+    assert {kind for kind, _ in manifests} == {*EXPECTED["all"], *EXPECTED["configurations"][name]}
+    for manifest in manifests.values():
         validate(manifest)
 
 
-def test_every_file_of_the_base_is_in_its_kustomization() -> None:
-    listed = yaml.safe_load((FOLDER / "base" / "kustomization.yaml").read_text())["resources"]
-    assert set(listed) == {path.name for path in (FOLDER / "base").glob("*.yaml")} - {"kustomization.yaml"}
+def test_every_example_is_a_configuration_of_the_tests() -> None:
+    assert {path.stem for path in (CHART / "examples").iterdir()} == EXPECTED["configurations"].keys() - {"default"}
 
 
-def test_every_selector_selects_the_pods_of_the_deployment() -> None:
-    assert BASE["Deployment", "dragoman"]["spec"]["template"]["metadata"]["labels"] == POD_LABELS
-    assert BASE["Deployment", "dragoman"]["spec"]["selector"] == {"matchLabels": POD_LABELS}
-    assert BASE["PodDisruptionBudget", "dragoman"]["spec"]["selector"] == {"matchLabels": POD_LABELS}
-    assert BASE["NetworkPolicy", "dragoman"]["spec"]["podSelector"] == {"matchLabels": POD_LABELS}
-    for service in ("dragoman", "dragoman-grpc"):
-        assert BASE["Service", service]["spec"]["selector"] == POD_LABELS
+@pytest.mark.parametrize("rule", EXPECTED["rules"], ids=lambda rule: rule["rule"])
+def test_a_rule_holds(rule: dict[str, Any]) -> None:
+    for name in rule.get("in", EXPECTED["configurations"]):
+        manifests = render(name, *rule.get("values", []))
+        for path, expected in rule["at"].items():
+            kind, of, *keys = path.split("/")
+            found: Any = manifests[kind, of]
+            for key in keys:
+                found = found[int(key) if key.isdigit() else key]
+            assert found == expected, (name, path)
 
 
-def test_ports_are_those_that_the_server_listens_on() -> None:
-    fields = ServeSettings.model_fields
-    assert {"http": fields["http_port"].default, "grpc": fields["grpc_port"].default} == PORTS
-    assert {port["name"]: port["containerPort"] for port in CONTAINER["ports"]} == PORTS
-    assert [port["port"] for port in BASE["NetworkPolicy", "dragoman"]["spec"]["ingress"][0]["ports"]] == [*PORTS]
-    for service in ("dragoman", "dragoman-grpc"):
-        (port,) = BASE["Service", service]["spec"]["ports"]
-        assert PORTS[port["targetPort"]] == port["port"]
+@pytest.mark.parametrize("case", EXPECTED["wrong"], ids=lambda case: " ".join(case["values"]))
+def test_a_wrong_value_is_refused_by_name(case: dict[str, Any]) -> None:
+    done = run_helm("default", *case["values"])
+    assert done.returncode != 0
+    assert case["names"] in done.stderr
 
 
-def test_environment_variables_are_settings_of_the_server() -> None:
-    names = {f"DRAGOMAN_{field.upper()}" for field in ServeSettings.model_fields}
-    assert {variable["name"] for variable in CONTAINER["env"]} <= names
+def test_the_chart_has_the_version_of_dragoman() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert chart["version"] == chart["appVersion"] == version
 
 
-def test_a_pod_is_killed_only_after_its_lame_duck_and_drain_times() -> None:
-    allowed = environment("DRAGOMAN_LAME_DUCK_SECONDS") + environment("DRAGOMAN_DRAIN_SECONDS")
-    assert POD["terminationGracePeriodSeconds"] > allowed
+def test_values_hold_every_setting_of_the_server_that_the_chart_does_not_make() -> None:
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    assert schema["properties"]["settings"]["properties"].keys() == ServeSettings.model_fields.keys() - OF_CHART
 
 
-def test_a_draining_pod_is_not_ready_but_live() -> None:
-    """If liveness probed readiness, Kubernetes would kill a draining server."""
-    probes = {name: CONTAINER[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")}
-    assert probes == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz"}
-
-
-def test_a_pod_leaves_the_endpoints_before_its_lame_duck_time_is_over() -> None:
-    probe = CONTAINER["readinessProbe"]
+@each_configuration
+def test_the_server_accepts_its_variables_and_has_time_to_leave(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod leaves the endpoints before its lame duck is over, and is killed only after lame duck and drain."""
+    pod = server_pod(name)
+    (container,) = pod["containers"]
+    for variable in container["env"]:
+        monkeypatch.setenv(variable["name"], variable.get("value", "postgresql://server/database"))
+    settings, probe = ServeSettings(), container["readinessProbe"]
+    names = {variable["name"].removeprefix("DRAGOMAN_").lower() for variable in container["env"]}
+    assert names - {"cache", "hf_home"} == settings.model_fields_set
+    assert pod["terminationGracePeriodSeconds"] > settings.lame_duck_seconds + settings.drain_seconds
     noticed_seconds = probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"]
-    assert noticed_seconds < environment("DRAGOMAN_LAME_DUCK_SECONDS")
+    assert noticed_seconds < settings.lame_duck_seconds
 
 
-def test_the_autoscaler_sets_the_number_of_replicas_and_no_update_stops_a_pod_before_its_successor_is_ready() -> None:
-    specification = BASE["Deployment", "dragoman"]["spec"]
-    assert "replicas" not in specification
-    assert specification["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+def test_settings_of_any_type_reach_the_server_as_they_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = '{"drain_seconds":1e2,"memory_limit":1e10,"trace_sample_ratio":0.25,"page":false,"cors_origins":["https://a.test"]}'
+    pod = server_pod("default", f"settings={given}", "settings.models.en-de.slots=64")
+    for variable in pod["containers"][0]["env"]:
+        monkeypatch.setenv(variable["name"], variable["value"])
+    settings = ServeSettings()
+    assert (settings.memory_limit, settings.trace_sample_ratio, settings.page) == (10_000_000_000, 0.25, False)
+    assert (settings.cors_origins, settings.models["en-de"].slots) == (("https://a.test",), 64)
+    assert pod["terminationGracePeriodSeconds"] > settings.lame_duck_seconds + 100
 
 
-def test_the_container_has_no_privileges() -> None:
-    assert POD["securityContext"]["runAsNonRoot"] is True
-    context = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-    assert CONTAINER["securityContext"] == context
-
-
-def test_grpc_clients_resolve_the_address_of_every_replica() -> None:
-    assert BASE["Service", "dragoman-grpc"]["spec"]["clusterIP"] == "None"
-
-
-@pytest.mark.parametrize("overlay", ["cpu", "cuda"])
-def test_a_replica_requests_as_many_cpus_as_its_limit(overlay: str) -> None:
-    """The server starts one engine per CPU of its limit."""
-    (pod,) = (manifest["spec"]["template"]["spec"] for manifest in render(overlay) if manifest["kind"] == "Deployment")
-    resources = pod["containers"][0]["resources"]
-    assert resources["limits"] == resources["requests"]
-
-
-def test_an_init_container_pulls_the_models_that_the_server_reads() -> None:
-    (pod,) = (manifest["spec"]["template"]["spec"] for manifest in render("models") if manifest["kind"] == "Deployment")
-    (pull,), (server,) = pod["initContainers"], pod["containers"]
-    bundle = next(item["value"] for item in server["env"] if item["name"] == "DRAGOMAN_BUNDLE")
-    assert f"dragoman pull --to {bundle} " in pull["args"][0]
-    (volume,) = server["volumeMounts"]
-    assert bundle.startswith(volume["mountPath"])
-    assert volume["readOnly"]
-    assert pull["securityContext"] == server["securityContext"]
-
-
-@pytest.mark.parametrize(("overlay", "device"), [("cpu", "cpu"), ("cuda", "nvidia.com/gpu"), ("models", "cpu")])
-def test_the_autoscaler_adds_replicas_before_all_slots_are_taken(overlay: str, device: str) -> None:
-    """The server has one engine per CPU or GPU."""
-    manifests = {manifest["kind"]: manifest for manifest in render(overlay)}
-    (container,) = manifests["Deployment"]["spec"]["template"]["spec"]["containers"]
-    variables = {variable["name"]: variable["value"] for variable in container["env"]}
-    slots = int(variables.get("DRAGOMAN_SLOTS", ServeSettings.model_fields["slots"].default))
-    metrics = manifests["HorizontalPodAutoscaler"]["spec"]["metrics"]
-    wanted = {metric["pods"]["metric"]["name"]: int(metric["pods"]["target"]["averageValue"]) for metric in metrics}
-    assert wanted["dragoman_rows_running"] == int(container["resources"]["limits"][device]) * slots * 3 // 4
-
-
-DNS = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
-
-
-@pytest.mark.parametrize(
-    ("overlay", "egress"),
-    [("cpu", []), ("cuda", []), ("models", [{"ports": [*DNS, {"port": 443, "protocol": "TCP"}]}])],
-)
-def test_pods_open_no_connections_but_those_of_downloads(overlay: str, egress: list[Manifest]) -> None:
-    (policy,) = (manifest["spec"] for manifest in render(overlay) if manifest["kind"] == "NetworkPolicy")
-    assert policy["egress"] == egress
-    assert "Egress" in policy["policyTypes"]
+@pytest.mark.parametrize("case", EXPECTED["rows"], ids=lambda case: " ".join([case["example"], *case["values"]]))
+def test_the_autoscaler_adds_pods_before_all_slots_are_taken(case: dict[str, Any]) -> None:
+    manifests = render(case["example"], *case["values"])
+    assert "replicas" not in manifests["Deployment", "dragoman"]["spec"]
+    metrics = manifests["HorizontalPodAutoscaler", "dragoman"]["spec"]["metrics"]
+    wanted = {metric["pods"]["metric"]["name"]: metric["pods"]["target"]["averageValue"] for metric in metrics}
+    assert wanted == {"dragoman_rows_running": str(case["rows"]), "dragoman_sequences_waiting": "8"}
 
 
 def test_alerts_equal_those_of_compose() -> None:
-    rules = yaml.safe_load((FOLDER.parent / "prometheus" / "rules.yaml").read_text())
-    assert BASE["PrometheusRule", "dragoman"]["spec"] == rules
+    rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "rules.yaml").read_text(encoding="utf-8"))
+    assert render("autoscaling")["PrometheusRule", "dragoman"]["spec"] == rules

@@ -40,7 +40,7 @@ def read_expressions() -> Iterator[tuple[str, str]]:
     for group in yaml.safe_load((DEPLOY / "prometheus" / "rules.yaml").read_text())["groups"]:
         for rule in group["rules"]:
             yield f"alert {rule['alert']}", rule["expr"]
-    autoscaler = yaml.safe_load((DEPLOY / "kubernetes" / "base" / "horizontal-pod-autoscaler.yaml").read_text())
+    autoscaler = yaml.safe_load((DEPLOY / "kubernetes" / "kserve" / "horizontal-pod-autoscaler.yaml").read_text())
     for metric in autoscaler["spec"]["metrics"]:
         yield "autoscaler", metric["pods"]["metric"]["name"]
 

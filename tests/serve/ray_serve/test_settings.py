@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 
 CONFIG: dict[str, Any] = yaml.safe_load((ROOT / "deploy/ray/dragoman.yaml").read_text())
 (APPLICATION,) = CONFIG["applications"]
-AUTOSCALER = ROOT / "deploy/kubernetes/base/horizontal-pod-autoscaler.yaml"
+AUTOSCALER = ROOT / "deploy/kubernetes/kserve/horizontal-pod-autoscaler.yaml"
 
 
 @pytest.mark.parametrize(("mode", "engines", "threads"), [("throughput", 6, 1), ("latency", 1, 6)])
