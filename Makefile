@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: included figures setup conformance nginx helm chromium postgresql clients demo attention quality test reliability endurance evictions fetches floods fmt check types lint contracts shape scripts bench real-models capacity soak protos locks tables
+.PHONY: included site figures setup conformance nginx helm chromium postgresql clients demo attention quality test reliability endurance evictions fetches floods fmt check types lint contracts shape scripts bench real-models capacity soak protos locks tables
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -19,7 +19,7 @@ serve/native/libdragoman.so: serve/native/build.py $(wildcard serve/native/src/*
 	-$(BIN)/python -m dragoman.serve.native.build
 
 .venv/installed: .venv/trains
-	$(INSTALL) -e '.[cpu,train,export,bench,peers,postgresql,ray,tracing,locust,dev]'
+	$(INSTALL) -e '.[cpu,train,export,bench,peers,postgresql,ray,tracing,locust,dev,docs]'
 	touch $@
 
 # Installs the extras of `make demo` only, which is faster.
@@ -229,6 +229,15 @@ protos: setup
 	  --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. protos/translation.proto protos/inference.proto
 	sed -i 's/^from protos /from dragoman.protos /' protos/*_pb2_grpc.py*
 	sed -i "s/^from protos /from dragoman.protos /; s/'protos\.\(\w*\)'/'dragoman.protos.\1'/" protos/*_pb2*.py*
+
+# The pages as a site with search, in build/site; a dead link or a page without a place in mkdocs.yml fails it.
+site: .venv/site
+	$(BIN)/mkdocs build --strict
+
+.venv/site: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(INSTALL) -e '.[docs]'
+	touch $@
 
 LOCK = $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-annotate --strip-extras --allow-unsafe \
   --no-emit-index-url --no-emit-find-links --constraint constraints.txt

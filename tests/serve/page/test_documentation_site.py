@@ -1,0 +1,43 @@
+"""The site of the documentation, as `make site` builds it: files, search, and no other origin."""
+
+import functools
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.support.paths import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the site, built with every warning as an error."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [str(Path(sys.executable).with_name("mkdocs")), "build", "--strict", "--site-dir", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def test_the_site_finds_words_has_linked_files_and_loads_nothing_from_elsewhere(browser: Browser, site: str) -> None:
+    opened = browser.new_page()
+    hosts: set[str] = set()
+    opened.on("request", lambda request: hosts.add(httpx.URL(request.url).host))
+    opened.goto(site)
+    expect(opened.locator(".md-search-result__meta")).to_have_text("Type to start searching")
+    opened.locator("[data-md-component=search-query]").press_sequentially("dragoman_build_info")
+    expect(opened.locator(".md-search-result")).to_contain_text("metrics")
+    for name, text in (("rest", "POST /v1/translate"), ("grpc", "rpc TranslateMany"), ("python", "TranslationClient")):
+        opened.goto(f"{site}docs/{name}_reference/")
+        expect(opened.locator("article")).to_contain_text(text)
+    assert hosts == {"127.0.0.1"}
+    assert httpx.get(f"{site}tests/gpu/run.sh").content == (ROOT / "tests/gpu/run.sh").read_bytes()
