@@ -7,22 +7,12 @@ from pydantic_settings import CliPositionalArg
 
 from dragoman.model.text_table import format_table
 from dragoman.serve.commands.state import StateCommand
-from dragoman.serve.errors import ServiceError
 from dragoman.serve.glossaries.files import read_file, write_entries
 from dragoman.serve.glossaries.store import SHARED, Dictionary, DictionarySummary, GlossaryStore
-from dragoman.serve.host.files import FileError
-from dragoman.serve.host.state import StateError
 from dragoman.serve.keys.key import time_text
 
 
-class _GlossariesCommand(StateCommand):
-    """The settings of every command."""
-
-    GROUP = "glossaries"
-    PROBLEMS = (StateError, ServiceError, FileError, OSError)
-
-
-class CreateGlossaryCommand(_GlossariesCommand):
+class CreateGlossaryCommand(StateCommand):
     """Store a glossary from a file of terms, and print its id. Running servers have it at once."""
 
     name: CliPositionalArg[str] = Field(description="Name of the glossary")
@@ -38,7 +28,7 @@ class CreateGlossaryCommand(_GlossariesCommand):
             print(GlossaryStore(state).of(SHARED).create(self.name, [dictionary]).id)
 
 
-class ListGlossariesCommand(_GlossariesCommand):
+class ListGlossariesCommand(StateCommand):
     """List the stored glossaries, the oldest first."""
 
     def cli_cmd(self) -> None:
@@ -52,7 +42,7 @@ class ListGlossariesCommand(_GlossariesCommand):
         print(format_table([header, *rows], len(header)) if rows else "no glossary")
 
 
-class ShowGlossaryCommand(_GlossariesCommand):
+class ShowGlossaryCommand(StateCommand):
     """Show a glossary; with both languages, the entries of its dictionary as TSV."""
 
     id: CliPositionalArg[str] = Field(description="Id of the glossary")
@@ -75,7 +65,7 @@ class ShowGlossaryCommand(_GlossariesCommand):
             print(_summary(dictionary))
 
 
-class DeleteGlossaryCommand(_GlossariesCommand):
+class DeleteGlossaryCommand(StateCommand):
     """Delete a glossary with all its entries."""
 
     id: CliPositionalArg[str] = Field(description="Id of the glossary")

@@ -1,28 +1,18 @@
 """The commands `dragoman keys`."""
 
 import time
-from typing import Any
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+from pydantic_settings import CliPositionalArg, SettingsConfigDict
 
 from dragoman.model.text_table import format_table
 from dragoman.serve.commands.state import StateCommand
-from dragoman.serve.errors import StorageFullError
-from dragoman.serve.host.state import StateError
 from dragoman.serve.keys.key import Key, KeyLimits, describe_key
-from dragoman.serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
+from dragoman.serve.keys.store import KeyStore
 from dragoman.serve.keys.usage import UsageStore, describe_usage
 
 
-class _KeysCommand(StateCommand):
-    """The settings of every command."""
-
-    GROUP = "keys"
-    PROBLEMS = (StateError, StorageFullError, KeyExistsError, NoSuchKeyError, ValueError)
-
-
-class CreateKeyCommand(KeyLimits, _KeysCommand):
+class CreateKeyCommand(KeyLimits, StateCommand):
     """Create an API key and print it. Nothing else ever shows it again: only its digest is stored."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
@@ -32,10 +22,11 @@ class CreateKeyCommand(KeyLimits, _KeysCommand):
     def cli_cmd(self) -> None:
         """Creates the key."""
         with self.open() as state:
-            print(KeyStore(state).create(self.name, _limits(self, KeyLimits.model_fields))[1])
+            limits = KeyLimits.model_validate(self.model_dump(include=set(KeyLimits.model_fields)))
+            print(KeyStore(state).create(self.name, limits)[1])
 
 
-class ListKeysCommand(_KeysCommand):
+class ListKeysCommand(StateCommand):
     """List the API keys with their limits, revoked ones included."""
 
     def cli_cmd(self) -> None:
@@ -46,7 +37,7 @@ class ListKeysCommand(_KeysCommand):
         print(format_table([header, *rows], len(header)) if rows else "no key")
 
 
-class ShowKeyCommand(_KeysCommand):
+class ShowKeyCommand(StateCommand):
     """Show an API key, without its secret."""
 
     name: CliPositionalArg[str] = Field(description="Name of the key")
@@ -59,7 +50,7 @@ class ShowKeyCommand(_KeysCommand):
             print(f"{name}: {', '.join(value) if isinstance(value, list | tuple) else value}")
 
 
-class ChangeKeyCommand(KeyLimits, _KeysCommand):
+class ChangeKeyCommand(KeyLimits, StateCommand):
     """Change limits of an API key; those that are not named stay. Servers apply them within seconds.
 
     `--characters None` removes a limit.
@@ -76,7 +67,7 @@ class ChangeKeyCommand(KeyLimits, _KeysCommand):
             KeyStore(state).change(self.name, self.model_dump(include=given))
 
 
-class RevokeKeyCommand(_KeysCommand):
+class RevokeKeyCommand(StateCommand):
     """Revoke an API key for ever. Servers refuse it within seconds; its name stays taken."""
 
     name: CliPositionalArg[str] = Field(description="Name of the key")
@@ -87,7 +78,7 @@ class RevokeKeyCommand(_KeysCommand):
             KeyStore(state).revoke(self.name)
 
 
-class KeyUsageCommand(_KeysCommand):
+class KeyUsageCommand(StateCommand):
     """Show how many characters an API key has used in the current period."""
 
     name: CliPositionalArg[str] = Field(description="Name of the key")
@@ -99,10 +90,6 @@ class KeyUsageCommand(_KeysCommand):
             used = describe_usage(key, UsageStore(state, ""), time.time())
         for name, value in used.items():
             print(f"{name}: {value}")
-
-
-def _limits(command: BaseSettings, names: Any) -> KeyLimits:
-    return KeyLimits.model_validate(command.model_dump(include=set(names)))
 
 
 def _row(key: Key) -> tuple[str, ...]:

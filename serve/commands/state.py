@@ -3,26 +3,26 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from dragoman.model.errors import first_problem
-from dragoman.serve.errors import StorageFullError
+from dragoman.model.errors import UserError, first_problem
+from dragoman.serve.errors import ServiceError
 from dragoman.serve.host.state import State, StateError
+from dragoman.serve.keys.store import KeyExistsError, NoSuchKeyError
 from dragoman.serve.settings import StateSettings
 
 ENVIRONMENT = "DRAGOMAN_"
+# Their messages end a command.
+_PROBLEMS = (StateError, ServiceError, KeyExistsError, NoSuchKeyError, ValueError)
 
 
 class StateCommand(StateSettings, BaseSettings):
-    """The settings of every command; `GROUP` names the commands, and messages of `PROBLEMS` end one."""
+    """The settings of every command."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
-
-    GROUP: ClassVar[str]
-    PROBLEMS: ClassVar[tuple[type[Exception], ...]] = (StateError, StorageFullError)
 
     @classmethod
     def settings_customise_sources(
@@ -35,16 +35,16 @@ class StateCommand(StateSettings, BaseSettings):
 
     @contextmanager
     def open(self) -> Iterator[State]:
-        """Yields the database; ends the command with one line if something is wrong."""
+        """Yields the database; raises UserError if there is none, or the block fails."""
         try:
             state = self.open_state()
             if state is None:
-                raise SystemExit(f"dragoman {self.GROUP}: expected --state-dir, the folder of the server")
+                raise UserError("expected --state-dir, the folder of the server")
             try:
                 yield state
             finally:
                 state.close()
         except ValidationError as error:
-            raise SystemExit(f"dragoman {self.GROUP}: {first_problem(error)}") from error
-        except self.PROBLEMS as error:
-            raise SystemExit(f"dragoman {self.GROUP}: {error}") from error
+            raise UserError(first_problem(error)) from error
+        except _PROBLEMS as error:
+            raise UserError(str(error)) from error

@@ -12,8 +12,6 @@ from dragoman.serve.compat.libretranslate.suggestions import SuggestionStore
 class SuggestionsCommand(StateCommand):
     """Print the translations that clients suggested over LibreTranslate's /suggest, as JSON lines."""
 
-    GROUP = "suggestions"
-
     delete: bool = Field(False, description="Delete what is printed")
 
     def cli_cmd(self) -> None:

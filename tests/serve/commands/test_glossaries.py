@@ -59,5 +59,5 @@ def test_an_unusable_file_ends_with_one_line(
 
 @pytest.mark.parametrize("command", ["show", "delete"])
 def test_an_unknown_glossary_ends_with_one_line(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    with pytest.raises(SystemExit, match="dragoman glossaries: glossary 'x': unknown"):
+    with pytest.raises(SystemExit, match=f"dragoman glossaries {command}: glossary 'x': unknown"):
         run(monkeypatch, command, "x")
