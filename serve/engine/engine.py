@@ -171,7 +171,7 @@ class Engine:
         for entry in batch:
             entry.sequence.encoded_seconds = encoded_seconds
         self._metrics.observe_step("encode", len(batch), encoded_seconds - started_seconds)
-        self._metrics.observe_padding(source_ids.size - int(source_lengths.sum()))
+        self._metrics.padding.inc(source_ids.size - int(source_lengths.sum()))
 
     def _decode(self) -> None:
         """Adds a token to every live hypothesis."""

@@ -274,7 +274,7 @@ class Readiness:
 
     def refresh(self) -> None:
         """Updates the gauge."""
-        self._metrics.set_ready(ready=self.ready)
+        self._metrics.ready.set(self.ready)
 
     def fault(self) -> NotReadyError | None:
         """Returns why the model does not translate; None: it does."""

@@ -44,7 +44,6 @@ class HttpLimits:
             a proxy could send a request over a connection that is being closed.
         linger_seconds: in which input is discarded before a connection closes. Without it, input in transit would
             reset the connection, and the client might lose the answer.
-        sweep_seconds: interval of the checks.
     """
 
     connections: int = MAX_CONNECTIONS
@@ -117,7 +116,6 @@ class Connections:
 
     Attributes:
         input_buffer: for what any connection reads next.
-        handshakes: steps of TLS handshakes.
         pipelined: starts of requests that were sent before the answer to another one.
     """
 
@@ -181,7 +179,7 @@ class Connections:
         self._peak = max(self._peak, len(self._networks))
         self._counts[network] += 1
         self.set_waiting(connection, Wait.FIRST_REQUEST)
-        self.metrics.set_open(len(self._networks))
+        self.metrics.open.set(len(self._networks))
 
     def remove(self, connection: LimitedConnection) -> None:
         """Removes a closed connection; does nothing if it was removed before."""
@@ -193,7 +191,7 @@ class Connections:
             del self._counts[network]
         self.hold(connection, 0)
         self.set_waiting(connection, None)
-        self.metrics.set_open(len(self._networks))
+        self.metrics.open.set(len(self._networks))
 
     def set_waiting(self, connection: LimitedConnection, wait: Wait | None) -> None:
         """Notes for what a connection waits; None: its request is in progress."""

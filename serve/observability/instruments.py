@@ -28,15 +28,11 @@ CLOSE_REASONS: tuple[CloseReason, ...] = get_args(CloseReason)
 
 
 class ConnectionMetrics:
-    """HTTP connections: how many are open, and why the server closed or refused some."""
+    """HTTP connections: how many are `open`, and why the server closed or refused some."""
 
     def __init__(self, gauges: Mapping[Any, Gauge], counters: Mapping[Any, Counter]) -> None:
         """Takes the instruments of the service."""
-        self._open, self._counters = gauges["http_connections"], counters
-
-    def set_open(self, connections: int) -> None:
-        """Sets the number of open connections."""
-        self._open.set(connections)
+        self.open, self._counters = gauges["http_connections"], counters
 
     def count_closed(self, reason: CloseReason) -> None:
         """Counts a connection that the server closes or refuses."""

@@ -28,18 +28,27 @@ SequenceTimes = tuple[FinishReason, float, float, float | None, float, float]
 
 
 class Metrics:
-    """The instruments of one model. Thread-safe."""
+    """The instruments of one model. Thread-safe.
+
+    Attributes:
+        memory: bytes of the model; two versions of it may be in memory.
+        oldest: age of the longest waiting sequence in seconds.
+        queue: queue time in seconds of sequences that started and were not translated.
+    """
 
     def __init__(self, registry: CollectorRegistry, model: str) -> None:
         self.registry = registry
         self._model = model
         self.requests = RequestMetrics(registry, model)
-        self._responses = Batch(registry, self._count_responses)
-        self._translated = Batch(registry, self._count_translated)
+        self.responses = Batch(registry, self._count_responses)
+        self.translated = Batch(registry, self._count_translated)
         self._lookups = Batch(registry, self._count_lookups)
         made = Instruments("model", registry, model)
         self._counters, self._gauges = made.counters, made.gauges
         self._histograms, self._infos = made.histograms, made.infos
+        self.waits, self.padding = self._counters["model_waits"], self._counters["padding_tokens", "source"]
+        self.ready, self.memory = self._gauges["model_ready"], self._gauges["model_memory_bytes"]
+        self.oldest, self.queue = self._gauges["queue_oldest_seconds"], self._histograms["request_queue_seconds"]
         self._load_gauges = [self._gauges[name] for name in ("sequences_waiting", "sequences_running", "rows_running")]
         self._load = (0, 0, 0)
         self._peak = 0
@@ -57,17 +66,9 @@ class Metrics:
         else:
             self._histograms["model_load_seconds"].observe(seconds)
 
-    def observe_wait(self) -> None:
-        """Counts a request that waits until the model is loaded."""
-        self._counters["model_waits"].inc()
-
     def observe_eviction(self, cause: EvictionCause) -> None:
         """Counts that the model leaves the memory."""
         self._counters["model_evictions", cause].inc()
-
-    def add_memory(self, change_bytes: int) -> None:
-        """Changes the memory of the model; two versions of it may be in memory."""
-        self._gauges["model_memory_bytes"].inc(change_bytes)
 
     def set_info(self, model: dict[str, str]) -> None:
         """Sets the labels of the info gauge, which is always 1."""
@@ -77,10 +78,6 @@ class Metrics:
         """Sets the slots of all engines together and the queue limit in rows."""
         self._gauges["slots"].set(slots)
         self._gauges["queue_limit"].set(queue_limit)
-
-    def set_ready(self, *, ready: bool) -> None:
-        """Sets whether the model is ready."""
-        self._gauges["model_ready"].set(ready)
 
     def set_load(self, waiting: int, running: int, running_rows: int, most_running: int = 0) -> None:
         """Sets the numbers of waiting and running sequences, and the rows of the latter.
@@ -97,18 +94,6 @@ class Metrics:
         if max(running, most_running) > self._peak:
             self._peak = max(running, most_running)
             self._gauges["sequences_running_peak"].set(self._peak)
-
-    def set_oldest(self, seconds: float) -> None:
-        """Sets the age of the longest waiting sequence."""
-        self._gauges["queue_oldest_seconds"].set(seconds)
-
-    def observe_queue(self, seconds: float) -> None:
-        """Observes the queue time of a sequence that started and was not translated."""
-        self._histograms["request_queue_seconds"].observe(seconds)
-
-    def observe_translated(self, *translated: SequenceTimes) -> None:
-        """Counts translated sequences and observes their times."""
-        self._translated.add(*translated)
 
     def _count_translated(self, translated: Sequence[SequenceTimes]) -> None:
         reasons, waits, first_tokens, paces, encodes, decodes = zip(*translated, strict=True)
@@ -149,10 +134,6 @@ class Metrics:
         self._histograms["engine_step_seconds", phase].add(by_seconds, seconds)
         self._histograms["engine_step_sequences", phase].add(by_sequences, sequences)
 
-    def observe_padding(self, tokens: int) -> None:
-        """Counts the padding tokens of one encoder run."""
-        self._counters["padding_tokens", "source"].inc(tokens)
-
     def observe_failure(self, reason: str, wasted_tokens: int) -> None:
         """Counts a sequence that ended by the `reason` of a `ServiceError`, and its computed target tokens."""
         self._counters["sequences_finished", reason].inc()
@@ -172,10 +153,6 @@ class Metrics:
         """Sets the size of the result cache and counts the entries evicted by an insertion."""
         self._gauges["result_cache_bytes"].set(bytes_used)
         self._counters["result_cache_evictions"].inc(evicted)
-
-    def observe_response(self, usage: RequestUsage) -> None:
-        """Counts the texts, tokens and times of one successful request."""
-        self._responses.add(usage)
 
     def _count_responses(self, usages: Sequence[RequestUsage]) -> None:
         source_tokens = [usage.source_tokens for usage in usages]

@@ -92,7 +92,7 @@ class ModelKeeper:
         waiting = _Waiting(wanted, uses, asyncio.get_running_loop().create_future())
         for model in wanted:
             if model.presence is not Presence.LOADED:
-                model.metrics.observe_wait()
+                model.metrics.waits.inc()
         self._queue.append(waiting)
         if self._working is None:
             self._working = asyncio.create_task(self._work())

@@ -163,7 +163,7 @@ class Pipeline:
     def refresh(self) -> None:
         """Updates the gauges that change with time."""
         self.engines.publish()
-        self.metrics.set_oldest(self.scheduler.oldest_seconds)
+        self.metrics.oldest.set(self.scheduler.oldest_seconds)
 
     async def warm_up(self) -> None:
         """Translates the golden sentences and becomes ready.

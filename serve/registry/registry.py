@@ -172,7 +172,7 @@ class ServedModel:
             raise
         self.proven, self.presence, self.uses.last_seconds = True, Presence.LOADED, time.monotonic()
         self.metrics.observe_load(time.monotonic() - began_seconds)
-        self.metrics.add_memory(self.memory_bytes)
+        self.metrics.memory.inc(self.memory_bytes)
         self._watching = asyncio.create_task(self._watch(pipeline))
 
     def leave(self) -> asyncio.Task[None]:
@@ -180,7 +180,7 @@ class ServedModel:
         if self._leaving is None:
             if self.presence is Presence.LOADED:
                 self.presence = Presence.LEAVING
-                self.metrics.add_memory(-self.memory_bytes)
+                self.metrics.memory.inc(-self.memory_bytes)
             self._leaving = asyncio.create_task(self._leave())
         return self._leaving
 
@@ -204,7 +204,7 @@ class ServedModel:
             await asyncio.to_thread(self.pipeline.stop)
             self.pipeline.close()
         if self.presence is Presence.LOADED:
-            self.metrics.add_memory(-self.memory_bytes)
+            self.metrics.memory.inc(-self.memory_bytes)
         self.pipeline, self.presence, self._stopping = None, Presence.ABSENT, None
 
     def fault(self) -> NotReadyError | None:
@@ -219,7 +219,7 @@ class ServedModel:
         """Updates the gauges."""
         if self.pipeline is not None:
             self.pipeline.refresh()
-        self.metrics.set_ready(ready=self.fault() is None)
+        self.metrics.ready.set(self.fault() is None)
 
     def publish(self) -> None:
         """Exports the limits and the description of the model as metrics."""

@@ -23,7 +23,7 @@ def end_sequences(sequences: Iterable[DecodingSequence], metrics: Metrics) -> No
             translated.append(_times(sequence))
         sequence.state = SequenceState.FINISHED
         groups.setdefault(sequence.group, []).append(sequence)
-    metrics.observe_translated(*translated)
+    metrics.translated.add(*translated)
     for group, ended in groups.items():
         try:
             group.on_finish(ended)
@@ -34,7 +34,7 @@ def end_sequences(sequences: Iterable[DecodingSequence], metrics: Metrics) -> No
 def _count_failure(sequence: DecodingSequence, error: ServiceError, metrics: Metrics) -> None:
     metrics.observe_failure(error.reason, wasted_tokens=sequence.decoded_tokens)
     if sequence.state is SequenceState.RUNNING:
-        metrics.observe_queue(sequence.started_seconds - sequence.submitted_seconds)
+        metrics.queue.observe(sequence.started_seconds - sequence.submitted_seconds)
     deadline_seconds = sequence.group.deadline_seconds
     if isinstance(error, CancelledError):
         metrics.observe_release(error.reason, sequence.finished_seconds - sequence.cancelled_seconds)

@@ -21,56 +21,43 @@ RestartReason = Literal["asked", "ended", "hanging"]
 
 
 class JoinedMetrics:
-    """The metrics of the workers, present and past, and of the supervisor."""
+    """The metrics of the workers, present and past, as `merged`, and of the supervisor."""
 
     def __init__(self, workers: Sequence[WorkerProcess]) -> None:
         """Starts without values; `workers` are the running ones at any time."""
         self._workers = workers
-        self._merged = MergedMetrics()
+        self.merged = MergedMetrics()
         self._own = CollectorRegistry()
         ProcessCollector(registry=self._own)
         self._processes = Gauge("dragoman_processes", "Processes that accept requests.", registry=self._own)
         restarts = Counter(
             "dragoman_process_restarts", "Replaced processes, by reason.", ("reason",), registry=self._own
         )
-        self._restarts = {reason: restarts.labels(reason) for reason in get_args(RestartReason)}
+        self.restarts: dict[RestartReason, Counter] = {
+            reason: restarts.labels(reason) for reason in get_args(RestartReason)
+        }
         self._lock = asyncio.Lock()
         # The reading that waits for the lock, with all who wait for it.
         self._next: asyncio.Task[str] | None = None
 
-    def count_restart(self, reason: RestartReason) -> None:
-        """Counts a worker that is replaced."""
-        self._restarts[reason].inc()
-
     def update(self, worker: WorkerProcess, families: list[Family] | None) -> None:
         """Takes note of the values of a worker that serves."""
         if families is not None and worker.serving.is_set():
-            self._merged.update(worker.process_id, str(worker.number), families)
-
-    def end(self, worker: WorkerProcess) -> None:
-        """Keeps the counters of a worker that has ended."""
-        self._merged.end(worker.process_id)
-
-    def forget(self, model: str) -> None:
-        """Drops what ended workers counted for a model that is no longer served."""
-        self._merged.forget(model)
+            self.merged.update(worker.process_id, str(worker.number), families)
 
     async def read(self) -> str:
         """Returns the metrics in Prometheus text format. Who asks while they are read shares the next reading."""
         if self._next is None:
-            self._next = asyncio.create_task(self._read_locked())
+            self._next = asyncio.create_task(self._read())
         return await asyncio.shield(self._next)
 
-    async def _read_locked(self) -> str:
+    async def _read(self) -> str:
         async with self._lock:
             self._next = None
-            return await self._read()
-
-    async def _read(self) -> str:
-        await self._collect()
-        self._processes.set(sum(worker.state.listening and not worker.replaced for worker in self._workers))
-        self._merged.update(os.getpid(), SUPERVISOR, snapshot(self._own))
-        return generate_latest(self._merged).decode()
+            await self._collect()
+            self._processes.set(sum(worker.state.listening and not worker.replaced for worker in self._workers))
+            self.merged.update(os.getpid(), SUPERVISOR, snapshot(self._own))
+            return generate_latest(self.merged).decode()
 
     async def follow(self) -> None:
         """Reads the metrics from time to time, for the case that a worker is killed."""

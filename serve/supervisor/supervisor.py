@@ -203,7 +203,7 @@ class Supervisor:
                         reports[number] = ReloadReport(**answer)
             report = join_reports(reports)
             for name in report.removed:
-                self._metrics.forget(name)
+                self._metrics.merged.forget(name)
             return report
 
     async def _restart_all(self) -> None:
@@ -229,7 +229,7 @@ class Supervisor:
                     return
                 self._by_slot[old.number] = successor
                 old.replaced = True
-                self._metrics.count_restart("hanging" if not old.state.live else "asked")
+                self._metrics.restarts["hanging" if not old.state.live else "asked"].inc()
                 self._refresh_ready()
                 await self._tell(old, "retire")
                 await old.ended.wait()
@@ -253,7 +253,7 @@ class Supervisor:
         # What the worker sent last may still have to be read.
         await worker.link.closed.wait()
         self._workers.remove(worker)
-        self._metrics.end(worker)
+        self._metrics.merged.end(worker.process_id)
         worker.ended.set()
         self._refresh_ready()
         if self._stopping:
@@ -283,7 +283,7 @@ class Supervisor:
         self._ends[number] = 1 if steady else self._ends[number] + 1
         await asyncio.sleep(min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (self._ends[number] - 1)))
         if not self._stopping and self._by_slot[number] is worker:
-            self._metrics.count_restart("hanging" if worker.silent else "ended")
+            self._metrics.restarts["hanging" if worker.silent else "ended"].inc()
             self._by_slot[number] = self._start(number)
 
     def _stop(self) -> None:

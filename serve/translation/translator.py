@@ -330,7 +330,7 @@ class Translator:
         return self._renderer.attention(sentence, attention[options.start_tokens :])
 
     def _observed(self, response: AnyResponse) -> AnyResponse:
-        self._metrics.observe_response(response.usage)
+        self._metrics.responses.add(response.usage)
         return response
 
 

@@ -71,11 +71,11 @@ def test_the_series_do_not_depend_on_what_happened(bench: Bench) -> None:
     bench.service.start_request()
     bench.service.finish_request("tiny", "grpc", "translate", "queue_full", 0.1)
     bench.service.observe_reload(1)
-    bench.metrics.observe_response(USAGE)
+    bench.metrics.responses.add(USAGE)
     bench.metrics.observe_step("encode", 3, 0.1)
     bench.metrics.observe_failure("cancelled", 3)
-    bench.metrics.observe_queue(0.1)
-    bench.metrics.observe_padding(2)
+    bench.metrics.queue.observe(0.1)
+    bench.metrics.padding.inc(2)
     assert names() == before
 
 
@@ -125,8 +125,8 @@ def test_a_forgotten_model_leaves_no_series(bench: Bench) -> None:
 
 
 def test_the_next_version_of_a_model_continues_counting(bench: Bench) -> None:
-    bench.metrics.observe_padding(2)
-    bench.service.of_model("tiny").observe_padding(3)
+    bench.metrics.padding.inc(2)
+    bench.service.of_model("tiny").padding.inc(3)
     assert bench.value("padding_tokens_total", side="source") == 5
 
 
@@ -134,7 +134,7 @@ def test_a_model_that_returns_while_it_is_forgotten_is_kept(bench: Bench) -> Non
     back = bench.service.of_model("tiny")
     bench.service.forget("tiny")
     bench.service.keep("tiny", back)
-    back.observe_padding(3)
+    back.padding.inc(3)
     assert bench.value("padding_tokens_total", side="source") == 3
 
 
