@@ -276,7 +276,6 @@ class Provenance(Record):
 
     Attributes:
         created: time of the export, ISO 8601, UTC.
-        versions: versions of the libraries.
         steps: optimizer steps.
         scores: measurements at export, for example the share of identical sentences.
     """

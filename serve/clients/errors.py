@@ -32,7 +32,6 @@ class CallError(TranslationError):
     """A call failed.
 
     Attributes:
-        code: gRPC status code.
         message: from the server or from gRPC.
         reason: the server's machine-readable reason, such as QUEUE_FULL; empty: none sent.
         violations: the invalid fields of the request.

@@ -34,7 +34,6 @@ class DocumentRequest:
         source, target: ISO 639-1 codes of the languages; empty if unknown.
         retranslate: whether to translate texts again that have a translation in the document.
         unpacked_bytes: most bytes of all parts of a packed document.
-        max_texts: of a document.
         ignore_tags: names of elements of HTML whose content stays, besides those of code.
     """
 

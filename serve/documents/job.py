@@ -77,7 +77,6 @@ class JobLimits:
     """Bounds of documents and of their store.
 
     Attributes:
-        document_bytes: size of a document.
         unpacked_bytes: size of the parts of a packed document.
         jobs: number of jobs in the store.
         store_bytes: size of all files in the store.

@@ -170,7 +170,6 @@ class Security:
         tls: None: no encryption.
         authenticator: of clients.
         admin_authenticator: of operators; None: there are no routes for them.
-        accounts: of all keys.
         store: of the keys in the database; None: there is none.
     """
 

@@ -29,7 +29,6 @@ class Form:
 
     Attributes:
         fields: names and values, in their order.
-        uploads: files by name.
     """
 
     fields: list[tuple[str, str]] = field(default_factory=list)

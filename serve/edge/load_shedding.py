@@ -217,7 +217,6 @@ class InFlight:
     A class, because a generator would take twice the time, for every request.
 
     Attributes:
-        caller: of the request.
         counted: whether the request needs a slot.
         inside: whether it has one.
     """

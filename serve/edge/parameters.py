@@ -42,7 +42,6 @@ class Parameters:
     Attributes:
         typed: the values come from JSON, one per name; otherwise they are texts, and a name may have several.
         values: at least one per name.
-        uploads: files by name.
     """
 
     typed: bool

@@ -23,7 +23,6 @@ class Row:
     """A hypothesis in a step.
 
     Attributes:
-        running: its sequence.
         hypothesis: the tokens so far.
         forced_id: the token that must come next; None: any.
     """

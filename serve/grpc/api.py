@@ -59,8 +59,6 @@ class GrpcLimits(NamedTuple):
     """Limits of the gRPC server.
 
     Attributes:
-        options: of the library.
-        message_bytes: of a message.
         values: of a message.
         stream_texts: a stream of `TranslateMany` is read only while fewer of its texts are unanswered.
         stream_seconds: in which such a stream is read.

@@ -32,7 +32,6 @@ class Connection(asyncio.BufferedProtocol):
     """A connection: a protocol of asyncio, bounded by `Connections`.
 
     Attributes:
-        output: sends the answers.
         clock: has the time since when the connection waits for its client.
         lingers: whether the output has ended; further input is discarded.
     """

@@ -27,12 +27,7 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class HttpRefusalError(Exception):
-    """A request that is not passed on: the answer to it, after which the connection closes.
-
-    Attributes:
-        status: of the answer.
-        reason: in the metrics.
-    """
+    """A request that is not passed on: the answer to it, after which the connection closes."""
 
     def __init__(self, status: HTTPStatus, detail: str, reason: CloseReason = "invalid") -> None:
         super().__init__(detail)

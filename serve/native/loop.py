@@ -123,7 +123,6 @@ class ModelConfig:
     """The graphs of a bundle and what the loop must know of them.
 
     Attributes:
-        encoder, decoder, choose, weights: paths.
         encoder_weights, decoder_weights: weights that both graphs read.
         source_cache, target_cache: the tensors of one slot.
         threads: intra-op threads of the sessions.
@@ -163,15 +162,11 @@ class LoopConfig:
     """The limits of the scheduler and of the model.
 
     Attributes:
-        engine_rows: rows of one engine.
-        engines: number of engines.
         prefill_token_budget: maximum of source tokens that start at once in one engine.
         running_token_budget: maximum of tokens that run together; None: no bound.
         begin_id: the first input of the decoder.
         end_id: the token that ends a translation.
         vocabulary: number of target tokens.
-        max_source_tokens: longest source.
-        max_target_tokens: longest translation.
         aligned: whether the model returns alignments.
         continuing_ids: tokens that continue a word.
         seconds_bounds: bounds of the counts of durations.

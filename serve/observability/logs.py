@@ -55,7 +55,6 @@ class RequestRecord:
         account: of the client's API key; None: no key is required.
         charge: characters that count for the key while the request runs.
         network: address of the client, or network of its IPv6 address; empty: unknown.
-        headers: of the request.
     """
 
     request_id: str

@@ -50,7 +50,6 @@ class WorkerProcess:
     """A worker, running or ended.
 
     Attributes:
-        number: that of its slot.
         replaced: whether another worker has taken its place.
         status: the exit status, negative for a signal; None while it runs.
         failure: why it cannot serve, if that is known.

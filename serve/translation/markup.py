@@ -39,7 +39,6 @@ class Reading:
     """How to read texts whose translations need more than words.
 
     Attributes:
-        markup: format and tags.
         placeholders: kinds of placeholders that stay; empty: none.
         rendering: of their sentences.
     """

@@ -63,11 +63,9 @@ class TranslateParameters:
 
     Attributes:
         source: code from the client; empty: to be detected.
-        target: code from the client.
         tags: names of tags, by the name of their field in a `TranslateRequest`.
         model_type: as requested; empty: none.
         version: of tag handling, as requested; empty: none.
-        glossaries: ids.
     """
 
     texts: Sequence[str]

@@ -81,7 +81,6 @@ class TranslateParameters:
         texts: at least one.
         batch: the client sent a list and gets lists.
         source: code from the client, or `auto`.
-        target: code from the client.
         text_format: may be invalid.
         alternatives: number of further translations per text.
     """

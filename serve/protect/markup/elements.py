@@ -44,7 +44,6 @@ class Element:
     """An element, or a tag without a partner.
 
     Attributes:
-        name: of its tag.
         start: index of its start tag among the tokens; -1: the document.
         end: index of the token that ends it.
         closed: whether this token is its end tag.

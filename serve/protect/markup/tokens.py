@@ -43,7 +43,6 @@ class Token:
     """A part of a document.
 
     Attributes:
-        start, end: its characters.
         name: of a tag; in lower case in HTML.
         translate: what a start tag states about its content; None: nothing.
     """

@@ -19,7 +19,6 @@ class TermEdit:
     """A part of a text that is replaced by a form of a term.
 
     Attributes:
-        text: the new text.
         old: the replaced part of the old text.
         new: what replaces it, with white space around the form.
         span: of the form.
