@@ -40,7 +40,7 @@ from dragoman.serve.http.limits import HttpLimits
 from dragoman.serve.keys.accounts import KeyMetrics
 from dragoman.serve.observability.log_writer import LOG_WRITER
 from dragoman.serve.observability.metrics import ServiceMetrics
-from dragoman.serve.page.assets import StaticFiles, build_static
+from dragoman.serve.page.assets import build_static
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.keeper import ModelKeeper
 from dragoman.serve.registry.lifecycle import Lifecycle
@@ -231,7 +231,7 @@ class RestBuilder:
         groups += [
             *self._own_routes(reload),
             open_inference.routes,
-            _file_routes(static),
+            RouteGroup(tuple(Route("GET", path, file.answer) for path, file in static.files.items()), lambda _: HIDDEN),
             *self._key_routes(),
             *([] if deepl is None else [deepl.routes]),
             *([] if libretranslate is None else [libretranslate.routes(documentation.read)]),
@@ -308,8 +308,3 @@ class RestBuilder:
         if self._core.state is None:
             raise FileError("--libretranslate-suggestions: expected --state-dir too")
         return SuggestionStore(self._core.state)
-
-
-def _file_routes(static: StaticFiles) -> RouteGroup:
-    routes = tuple(Route("GET", path, file.answer) for path, file in static.files.items())
-    return RouteGroup(routes, lambda _: HIDDEN)

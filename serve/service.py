@@ -158,7 +158,10 @@ class Service:
         finally:
             starting.cancel()
             stopping.cancel()
-            await self._close()
+            await self._stop_models()
+            if self._listening:
+                await asyncio.gather(self._grpc.stop(GRPC_GRACE_SECONDS), self._http.shut_down())
+            log.info("stopped")
 
     @asynccontextmanager
     async def without_ports(self) -> AsyncIterator[None]:
@@ -255,10 +258,7 @@ class Service:
         await self._stop_documents()
         if self._worker is not None and self._worker.replaced:
             await self._hand_over()
-        else:
-            await self._drain()
-
-    async def _drain(self) -> None:
+            return
         unhealthy = self._grpc.set_serving(serving=False, models=dict.fromkeys(self.models.names, False))
         await self.lifecycle.run_lame_duck(unhealthy, self.core.settings.lame_duck_seconds)
         await self._finish_accepted()
@@ -280,12 +280,6 @@ class Service:
                 await self.lifecycle.requests.wait_none()
         except TimeoutError:
             log.warning("drain_timed_out", **load())
-
-    async def _close(self) -> None:
-        await self._stop_models()
-        if self._listening:
-            await asyncio.gather(self._grpc.stop(GRPC_GRACE_SECONDS), self._http.shut_down())
-        log.info("stopped")
 
     async def _stop_documents(self) -> None:
         """Gives the jobs back: another process, or this server after its next start, translates them."""

@@ -119,16 +119,6 @@ class Bundle:
         """The native graph that finds the best tokens of changed logits."""
         return self.folder / CHOOSE_FILE
 
-    @property
-    def log_probabilities_path(self) -> Path:
-        """The graph from logits to log-probabilities."""
-        return self.folder / LOG_PROBABILITIES_FILE
-
-    @property
-    def topk_path(self) -> Path:
-        """The graph that finds the best tokens of each row."""
-        return self.folder / TOPK_FILE
-
 
 def write_golden(folder: Path, golden: tuple[GoldenSentence, ...]) -> None:
     """Writes the golden sentences of a new bundle."""

@@ -62,9 +62,14 @@ class ConnectionOptions(BaseSettings):
 
         Raises FileError if an option is invalid or contradicts another option or an address.
         """
-        self._check_key()
+        # The message of a pydantic check would contain the key.
+        if self.api_key is not None and not _SENDABLE.fullmatch(self.api_key.get_secret_value()):
+            raise FileError(f"--{API_KEY}: expected visible ASCII characters without white space")
         self._check_files()
-        self._check_schemes(urls)
+        given = {TLS: self.tls, CA: self.tls_ca_file, CERTIFICATE: self.tls_certificate_file}
+        option = next((name for name, value in given.items() if value), None)
+        if option is not None and any(url.lower().startswith("http://") for url in urls):
+            raise FileError(f"--{option}: expected an address with https://, got http://")
         return ClientSettings(
             timeout_seconds=timeout_seconds,
             api_key=None if self.api_key is None else self.api_key.get_secret_value(),
@@ -73,11 +78,6 @@ class ConnectionOptions(BaseSettings):
             certificate_file=self.tls_certificate_file,
             key_file=self.tls_key_file,
         )
-
-    def _check_key(self) -> None:
-        # The message of a pydantic check would contain the key.
-        if self.api_key is not None and not _SENDABLE.fullmatch(self.api_key.get_secret_value()):
-            raise FileError(f"--{API_KEY}: expected visible ASCII characters without white space")
 
     def _check_files(self) -> None:
         certificate, key = self.tls_certificate_file, self.tls_key_file
@@ -90,9 +90,3 @@ class ConnectionOptions(BaseSettings):
             raise FileError(f"--{CERTIFICATE}: {certificate}: expected --{KEY} too")
         elif key is not None:
             raise FileError(f"--{KEY}: {key}: expected --{CERTIFICATE} too")
-
-    def _check_schemes(self, urls: tuple[str, ...]) -> None:
-        given = {TLS: self.tls, CA: self.tls_ca_file, CERTIFICATE: self.tls_certificate_file}
-        option = next((name for name, value in given.items() if value), None)
-        if option is not None and any(url.lower().startswith("http://") for url in urls):
-            raise FileError(f"--{option}: expected an address with https://, got http://")

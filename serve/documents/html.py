@@ -80,7 +80,7 @@ def _part(text: str, block: Block, offset: int) -> Part | None:
 def _render(before: str, after: str, kinds: bytes, raws: tuple[str, ...], translation: str) -> tuple[str]:
     """Renders the translation of an inline text, whose items are stored as few objects."""
     inline = Inline(before, tuple(map(Item, map(ItemKind, kinds), raws)), after)
-    return (inline.render(translation, _escape),)
+    return (inline.render(translation, lambda text: text.translate(_ESCAPES)),)
 
 
 def _items(text: str, block: Block, end: int) -> Iterator[Item]:
@@ -98,12 +98,8 @@ def _items(text: str, block: Block, end: int) -> Iterator[Item]:
     yield Item(ItemKind.TEXT, block.text[offset:].rstrip())
 
 
-def _escape(text: str) -> str:
-    return text.translate(_ESCAPES)
-
-
 def _escaped(translation: str) -> tuple[str]:
-    return (_escape(translation),)
+    return (translation.translate(_ESCAPES),)
 
 
 def _span(text: str, block: Block) -> Span:

@@ -15,6 +15,10 @@ from dragoman.serve.documents.tagged import value_part
 # Each takes about 100 bytes while the file is checked. Brackets inside of texts count too.
 MAX_COLLECTIONS = 1_000_000
 _LOCALE = re.compile(r"\"@@locale\"\s*+:\s*+\"(?P<NAME>[A-Za-z0-9_-]*+)\"")
+# After a name.
+_COLON = re.compile(r"\s*+:")
+# Half of a surrogate pair is no character.
+_HALF = re.compile("[\ud800-\udfff]")
 _TOKEN = re.compile(r"[\s:]*+(?P<MARK>[\"{}\[\],]|[^\s\"{}\[\],:]++)")
 
 
@@ -43,9 +47,9 @@ def _values(text: str, kept: str) -> Iterator[tuple[str, Span]]:
         if mark == '"':
             start = match.start("MARK")
             value, position = scanstring(text, position, True)
-            if _is_name(text, position):
+            if _COLON.match(text, position):
                 waiting = bool(kept) and value.startswith(kept)
-            elif not (waiting or stays[-1]) and _is_text(value):
+            elif not (waiting or stays[-1]) and is_translatable(value) and not _HALF.search(value):
                 yield value, (start, position)
         elif mark in "{[":
             stays.append(stays[-1] or waiting)
@@ -54,17 +58,6 @@ def _values(text: str, kept: str) -> Iterator[tuple[str, Span]]:
             stays.pop()
         elif mark == ",":
             waiting = False
-
-
-def _is_name(text: str, position: int) -> bool:
-    while text[position : position + 1].isspace():
-        position += 1
-    return text[position : position + 1] == ":"
-
-
-def _is_text(value: str) -> bool:
-    # Half of a surrogate pair is no character.
-    return is_translatable(value) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _part(text: str, value: str, span: Span, request: DocumentRequest) -> Part | None:

@@ -133,8 +133,14 @@ class InlineReader:
                 self._read_wiki(token)
             case "NOTE" | "ATTRIBUTES" | "EMOJI":
                 self._add(ItemKind.POINT, token[0])
+            case "BREAK":
+                self._add(ItemKind.TEXT, " ")
+            case "REFERENCE":
+                self._add(ItemKind.TEXT, unescape(token[0]))
+            case "ESCAPE":
+                self._add(ItemKind.TEXT, token[0][1:])
             case _:
-                self._add(ItemKind.TEXT, _plain(token))
+                self._add(ItemKind.TEXT, token[0])
 
     def _read_code(self, token: re.Match[str]) -> int:
         ticks = token[0]
@@ -261,19 +267,6 @@ class InlineReader:
                     self._marks.append(key)
             self._add(kind, key, key)
             rest -= len(key)
-
-
-def _plain(token: re.Match[str]) -> str:
-    """Returns what a token of text stands for."""
-    match token.lastgroup:
-        case "BREAK":
-            return " "
-        case "REFERENCE":
-            return unescape(token[0])
-        case "ESCAPE":
-            return token[0][1:]
-        case _:
-            return token[0]
 
 
 def _flanks(outside: str, inside: str) -> bool:

@@ -81,11 +81,6 @@ class _Runs:
         self._enter(opening)
         self._parts.append(raw)
 
-    def add_text(self, opening: str, text: str) -> None:
-        """Writes a text into a run."""
-        if text:
-            self.add(opening, f"{self._tags.text_start}{escape(text)}{self._tags.text_end}")
-
     def finish(self, opening: str) -> str:
         """Returns all that is written, for a text that goes on in a run or outside of runs."""
         self._enter(opening)
@@ -121,9 +116,11 @@ class _Render:
 
     def __call__(self, translation: str) -> tuple[str]:
         runs, formats = _Runs(self.edges[0], self.tags), [self.base]
-        for number, text in enumerate(_SYMBOL.split(self.inline.render(translation, _without_symbols))):
+        rendered = self.inline.render(translation, lambda text: text.translate(_NO_SYMBOLS))
+        for number, text in enumerate(_SYMBOL.split(rendered)):
             if number % 2 == 0:
-                runs.add_text(formats[-1], text)
+                if text:
+                    runs.add(formats[-1], f"{self.tags.text_start}{escape(text)}{self.tags.text_end}")
                 continue
             atom = self.atoms[int(text)]
             if atom.kind == "markup":
@@ -155,7 +152,3 @@ def _items(stretch: Sequence[Piece], base: str) -> tuple[list[Item], list[_Atom]
             opening = Item(ItemKind.OPEN, symbol(_Atom("format", form)), form)
             items += (opening, text, Item(ItemKind.CLOSE, symbol(_Atom("end")), form))
     return items, atoms
-
-
-def _without_symbols(text: str) -> str:
-    return text.translate(_NO_SYMBOLS)

@@ -31,19 +31,14 @@ _SPACE = re.compile(r"[ \t\r\n]+")
 def parse_opendocument(content: bytes, request: DocumentRequest) -> Document:
     """Parses an odt or odp file."""
     package = Package(content, request.unpacked_bytes)
-    if _is_encrypted(package):
+    # Encrypted members stand one by one, or in a package of their own.
+    if _PACKAGE in package.names or (_MANIFEST in package.names and _ENCRYPTION in package.read(_MANIFEST)):
         raise DocumentError(ENCRYPTED)
     if _CONTENT not in package.names:
         raise DocumentError(f"not a document of this format: no member {_CONTENT}")
     charts = (name for name in package.names if _OBJECT.fullmatch(name) and _CHART in package.read(name))
     members = ((name, _parts) for name in (*_MEMBERS, *charts) if name in package.names)
     return PackedDocument(content, package, read_members(package, members, request))
-
-
-def _is_encrypted(package: Package) -> bool:
-    """Returns whether members are encrypted, one by one or as a package of their own."""
-    names = package.names
-    return _PACKAGE in names or (_MANIFEST in names and _ENCRYPTION in package.read(_MANIFEST))
 
 
 def _parts(document: XmlText) -> Iterator[Part]:

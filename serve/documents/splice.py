@@ -82,7 +82,9 @@ class Parts:
         self._renders = list[Callable[[str], Sequence[str]]]()
         self._replaces = bytearray()
         known = dict[Segment, Segment]()
-        for part in _bounded(parts, request.max_texts, before):
+        for number, part in enumerate(parts, before + 1):
+            if number > request.max_texts:
+                raise DocumentError(f"more than {request.max_texts:,} texts: divide the document")
             self.segments.append(known.setdefault(part.segment, part.segment))
             self._offsets.extend(chain.from_iterable(part.spans))
             self._ends.append(len(self._offsets))
@@ -97,13 +99,6 @@ class Parts:
             offsets = self._offsets[start:end]
             yield Part(segment, tuple(zip(offsets[::2], offsets[1::2], strict=True)), render, bool(replaces))
             start = end
-
-
-def _bounded(parts: Iterable[Part], most: int, before: int) -> Iterator[Part]:
-    for number, part in enumerate(parts, before + 1):
-        if number > most:
-            raise DocumentError(f"more than {most:,} texts: divide the document")
-        yield part
 
 
 def unchanged(translation: str) -> tuple[str]:

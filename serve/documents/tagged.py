@@ -41,11 +41,6 @@ _CODE = re.compile(
 )
 
 
-def is_code(value: str) -> bool:
-    """Returns whether a value is read by programs alone."""
-    return _CODE.fullmatch(value.strip()) is not None or not is_translatable(without(_PLACEHOLDERS, value))
-
-
 # Each takes about 300 bytes.
 MAX_ITEMS = 100_000
 # A name may be a number, as in `<0>here</0>`. A comment has no start of another one: that takes linear time.
@@ -74,18 +69,14 @@ def value_part(
         given: arguments of `write`.
     """
     text = value.strip()
-    if is_code(text):
+    if _CODE.fullmatch(text) or not is_translatable(without(_PLACEHOLDERS, text)):  # only programs read it
         return None
     start = value.index(text)
     written = partial(write, value[:start], value[start + len(text) :], *given)
-    if not _TAG.search(text) and not _has_reference(text):
+    if not _TAG.search(text) and not any(_character(match[0]) != match[0] for match in _REFERENCE.finditer(text)):
         return Part(Segment(text), spans, written)
     inline = _TagReader(text, ignore_tags).inline
     return Part(inline.segment, spans, partial(_render, text, ignore_tags, written)) if inline.is_translatable else None
-
-
-def _has_reference(text: str) -> bool:
-    return any(_character(match[0]) != match[0] for match in _REFERENCE.finditer(text))
 
 
 def _character(reference: str) -> str:

@@ -25,7 +25,7 @@ _DIRECTIVE = re.compile(r"^%(?:TAG|YAML)\b", re.MULTILINE)
 _RESOLVER = yaml.SafeLoader("")
 # Texts that are safe without quotes in any place.
 _PLAIN = re.compile(
-    r"[A-Za-z<\u00c0-\u02af\u0370-\u1fff\u3040-\ud7ff][^:#\[\]{},\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]*"
+    r"[A-Za-z<\u00c0-\u02af\u0370-\u1fff\u3040-\ud7ff][^:#\[\]{},\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]*(?<! )"
 )
 # Anchors and tags in front of a scalar, with the comments after them.
 _PROPERTIES = re.compile(r"(?:[&!]\S*+[ \t\r\n]++(?:#.*+[ \t\r\n]*+)*+)*+")
@@ -126,7 +126,7 @@ def _write(raw: str, value: str) -> str:
     """Returns a scalar in the style of another one, if it can have this style."""
     if raw.startswith("'") and "\n" not in value:
         return "'{}'".format(value.replace("'", "''"))
-    if not raw.startswith('"') and _PLAIN.fullmatch(value) and _is_plain_text(value):
+    if not raw.startswith('"') and _PLAIN.fullmatch(value) and _resolves_to_text(value, (True, False)):
         return value
     return json.dumps(value, ensure_ascii=False)
 
@@ -144,7 +144,3 @@ def _write_block(raw: str, before: str, translation: str) -> str:
     if header.endswith("\r"):
         text = text.replace("\n", "\r\n")
     return f"{header}\n{head}{text}{tail}"
-
-
-def _is_plain_text(value: str) -> bool:
-    return not value.endswith(" ") and _resolves_to_text(value, (True, False))

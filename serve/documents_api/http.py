@@ -54,11 +54,6 @@ def create_documentation(options: type[Fields]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}, "parameters": [*query, TIMEOUT_PARAMETER]}
 
 
-def result_documentation() -> dict[int | str, dict[str, Any]]:
-    """Returns the OpenAPI response of the result."""
-    return {int(HTTPStatus.OK): {"description": "The translated document.", "content": _FILE}}
-
-
 DOCUMENTS_PATH = "/v1/documents"
 DISABLED = "documents: requires a server with --state-dir"
 _LISTS = ("glossary", "placeholders", "ignore_tags")
@@ -115,7 +110,8 @@ def _describe_routes() -> dict[str, dict[str, Any]]:
     stored = {"response_model": JobDescription, "responses": problem_documentation()}
     created = {**stored, "status_code": HTTPStatus.CREATED, "openapi_extra": create_documentation(JobOptions)}
     deleted = {"status_code": HTTPStatus.NO_CONTENT, "response_class": Response, "responses": unknown}
-    result = {"response_class": Response, "responses": {**result_documentation(), **unready}}
+    written: dict[int | str, Any] = {int(HTTPStatus.OK): {"description": "The translated document.", "content": _FILE}}
+    result = {"response_class": Response, "responses": {**written, **unready}}
     found = {"response_model": JobDescription, "responses": unknown}
     formats = {"response_model": DocumentFormats, "responses": unknown}
     return {

@@ -84,11 +84,8 @@ def _read_as(kind: object) -> GetPydanticSchema:
     return GetPydanticSchema(lambda _, make_schema: make_schema(kind))
 
 
-def _entries(terms: list[TermBody]) -> list[Entry]:
-    return [term.entry for term in terms]
-
-
-Entries = Annotated[Sequence[Entry], _read_as(Annotated[list[TermBody], FailFast(), AfterValidator(_entries)])]
+_TERMS = Annotated[list[TermBody], FailFast(), AfterValidator(lambda terms: [term.entry for term in terms])]
+Entries = Annotated[Sequence[Entry], _read_as(_TERMS)]
 # Bodies have neither unknown fields nor conversions of types.
 _body = with_config(ConfigDict(extra="forbid", strict=True))
 
@@ -122,11 +119,8 @@ class TextPair(Fields):
     translation: str = _described("pair.translation")
 
 
-def _tuples(pairs: list[TextPair]) -> list[tuple[str, str]]:
-    return [(pair.text, pair.translation) for pair in pairs]
-
-
-Pairs = Annotated[Sequence[tuple[str, str]], _read_as(Annotated[list[TextPair], FailFast(), AfterValidator(_tuples)])]
+_TUPLES = AfterValidator(lambda pairs: [(pair.text, pair.translation) for pair in pairs])
+Pairs = Annotated[Sequence[tuple[str, str]], _read_as(Annotated[list[TextPair], FailFast(), _TUPLES])]
 
 
 @_body

@@ -163,7 +163,8 @@ def available_cpus(cgroup_root: Path = CGROUP_ROOT, membership: Path = MEMBERSHI
 
 def _quotas(cgroup_root: Path, membership: Path) -> Iterator[float]:
     """Yields the quota, in CPUs, of each cgroup of this process and its ancestors that has one."""
-    for controllers, group in _memberships(membership):
+    for line in (_read(membership) or "").splitlines():
+        _, controllers, group = line.split(":", 2)
         # Version 2 has one unnamed hierarchy; in version 1 each controller has one.
         if controllers == "":
             mount, read = cgroup_root, _quota_of_version_2
@@ -178,13 +179,6 @@ def _quotas(cgroup_root: Path, membership: Path) -> Iterator[float]:
             quota = read(mount.joinpath(*steps[:depth]))
             if quota is not None:
                 yield quota
-
-
-def _memberships(membership: Path) -> Iterator[tuple[str, str]]:
-    """Yields controllers and path of each cgroup, from lines `number:controllers:path`."""
-    for line in (_read(membership) or "").splitlines():
-        _, controllers, group = line.split(":", 2)
-        yield controllers, group
 
 
 def _quota_of_version_2(group: Path) -> float | None:

@@ -27,7 +27,6 @@ class PipelinedConnection(LimitedConnection, Protocol):
     """The connection as its requests need it.
 
     Attributes:
-        output: takes the answers.
         clock: has the time since when the connection waits for its client.
         lingers: whether the output has ended.
     """
@@ -176,8 +175,11 @@ class Pipeline(BoundedParser):
     def end_answer(self, *, keep_alive: bool) -> None:
         """Starts the next request, or waits for one."""
         self.serving = None
-        if not keep_alive:
-            self._close_after_answer()
+        if not keep_alive and self.part is Part.BODY:  # the rest of the body would reset the connection
+            self._connection.linger()
+        elif not keep_alive:
+            self._discards = True
+            self._connection.output.close()
         self._connection.hold()
         if self._connection.lingers or self._connection.output.closing:
             self._all.set_waiting(self._connection, Wait.CLOSE)
@@ -193,13 +195,6 @@ class Pipeline(BoundedParser):
             self._connection.linger()  # the client may omit the body, or not
         else:
             self._wait()
-
-    def _close_after_answer(self) -> None:
-        if self.part is Part.BODY:  # the rest of the body would reset the connection
-            self._connection.linger()
-        else:
-            self._discards = True
-            self._connection.output.close()
 
     def _wait(self) -> None:
         """Waits for the client: for the next request, or for the rest of an answered one."""

@@ -135,7 +135,8 @@ class Account:
         try:
             await self._take_slot()
             try:
-                charge = await self._begin(characters)
+                await self._count_request()
+                charge = Charge(await self._reserve(characters), characters)
             except BaseException:
                 self._running -= 1
                 raise
@@ -210,10 +211,6 @@ class Account:
             if self._running >= (most if self._usage is None else min(most, self._slots)):
                 raise RateLimitedError(f"the API key has {most} requests at once, expected no more")
         self._running += 1
-
-    async def _begin(self, characters: int) -> Charge:
-        await self._count_request()
-        return Charge(await self._reserve(characters), characters)
 
     async def _count_request(self) -> None:
         most = self.key.limits.requests_per_minute

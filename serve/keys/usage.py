@@ -118,7 +118,8 @@ class UsageStore:
         with self._state.writing() as connection:
             now_seconds = time.time()
             for row in rows:
-                self._write(connection, row, now_seconds)
+                values = {"used": row.used, "held": row.held, "touched_seconds": now_seconds}
+                _put(connection, _USAGE, _keys(row, self._process), values, values)
             for key_id, held in slots.items():
                 self._write_slots(connection, key_id, held, now_seconds)
 
@@ -131,7 +132,9 @@ class UsageStore:
                 own = _is(_USAGE, _keys(row, self._process))
                 # The row of a repeated call is gone.
                 if connection.execute(sa.delete(_USAGE).where(own)).rowcount and row.used:
-                    self._add_to_ended(connection, row, now_seconds)
+                    more = {"used": _USAGE.c.used + row.used, "touched_seconds": now_seconds}
+                    first = {"used": row.used, "held": 0, "touched_seconds": now_seconds}
+                    _put(connection, _USAGE, _keys(row, ENDED), more, first)
 
     def used(self, key_id: str, period_start_seconds: int, own_used: int | None = None) -> int:
         """Returns the used characters of a period; `own_used` replaces what this process has written, if given."""
@@ -176,11 +179,6 @@ class UsageStore:
     def _write_slots(self, connection: sa.Connection, key_id: str, held: int, now_seconds: float) -> None:
         values = {"held": held, "touched_seconds": now_seconds}
         _put(connection, _SLOTS, {"key_id": key_id, "process": self._process}, values, values)
-
-    def _add_to_ended(self, connection: sa.Connection, row: Counted, now_seconds: float) -> None:
-        more = {"used": _USAGE.c.used + row.used, "touched_seconds": now_seconds}
-        first = {"used": row.used, "held": 0, "touched_seconds": now_seconds}
-        _put(connection, _USAGE, _keys(row, ENDED), more, first)
 
 
 def _keys(counted: Counted, process: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dragoman.serve.host.system import run_in_daemon_thread, trim_memory
 from dragoman.serve.observability.metrics import ServiceMetrics
 from dragoman.serve.registry.keeper import ModelKeeper
 from dragoman.serve.registry.lifecycle import Lifecycle, Stage
-from dragoman.serve.registry.loader import FoundBundle, ModelLoader
+from dragoman.serve.registry.loader import ModelLoader
 
 log = structlog.get_logger("dragoman")
 
@@ -100,9 +100,6 @@ class Reloader:
             found = await self._loader.find()
         except BundleError as error:
             return ReloadReport(problem=str(error))
-        return await self._follow(found)
-
-    async def _follow(self, found: tuple[FoundBundle, ...]) -> ReloadReport:
         report = ReloadReport()
         for result in found:
             served = self._models.find(result.name)

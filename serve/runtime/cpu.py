@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragoman.serve.bundle import manifest as contract
-from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.bundle import LOG_PROBABILITIES_FILE, TOPK_FILE, Bundle
 from dragoman.serve.runtime.decoder_state import DecoderState
 from dragoman.serve.runtime.host import HostRuntime, HostSessions
 from dragoman.serve.runtime.model import NO_ROWS, HostScores
@@ -33,8 +33,8 @@ class Sessions(HostSessions):
     def _open_others(cls, bundle: Bundle, threads: int) -> dict[str, Any]:
         options = shared_options(threads, {})
         return {
-            "log_probabilities": open_session(bundle.log_probabilities_path, options),
-            "topk": open_session(bundle.topk_path, options),
+            "log_probabilities": open_session(bundle.folder / LOG_PROBABILITIES_FILE, options),
+            "topk": open_session(bundle.folder / TOPK_FILE, options),
         }
 
     def runtime(self, slots: int) -> "Runtime":

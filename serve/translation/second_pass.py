@@ -153,7 +153,8 @@ class SecondPass:
             for prefix in prefixes:
                 # A prefix may exceed the longest translation.
                 with suppress(InvalidRequestError):
-                    if self._can_write(prefix.end):
+                    # The model may have no tokens for a text.
+                    if prefix.end in self._tokenizer.decode(self._tokenizer.encode_target(prefix.end)):
                         prefix_ids = tuple(self._tokenizer.encode_target(prefix.text))
                         options = job.options_for(state.sentence, prefix_ids)._replace(
                             new_word=prefix.complete, candidate_ids=state.sentence.options.candidate_ids
@@ -175,10 +176,6 @@ class SecondPass:
         option = None if sentence.terms is None else sentence.terms.prefixes(text, alignment, state.failed)
         if option is not None:
             yield option
-
-    def _can_write(self, text: str) -> bool:
-        """Returns whether the model has tokens for a text."""
-        return text in self._tokenizer.decode(self._tokenizer.encode_target(text))
 
     def _take_better(self, tried: Sequence[_Retry]) -> None:
         """Gives a sentence the best hypothesis: that which lacks least, and of these the most probable one."""

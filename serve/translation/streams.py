@@ -63,17 +63,14 @@ class OrderedText:
             delta = self._waiting[self._current].popleft()
             self._unsent += delta.text
             if delta.finish_reason is not None:
-                self._end_sentence(delta)
+                self._current += 1
+                self._complete_tokens += delta.target_tokens
+                self._cut_off |= delta.finish_reason is FinishReason.LENGTH
+                self._unsent += self._gaps[self._current]
             over = self._current == len(self._waiting)
             if over or (delta.text and self._unsent):
                 ready.append(self._send(delta, over=over))
         return ready
-
-    def _end_sentence(self, delta: TranslationDelta) -> None:
-        self._current += 1
-        self._complete_tokens += delta.target_tokens
-        self._cut_off |= delta.finish_reason is FinishReason.LENGTH
-        self._unsent += self._gaps[self._current]
 
     def _send(self, delta: TranslationDelta, *, over: bool) -> TranslationDelta:
         text, self._unsent = self._unsent, ""

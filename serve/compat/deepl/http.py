@@ -204,7 +204,7 @@ class DeepLHttp(Interface):
             options=self._search(wanted.model_type),
             split_sentences=wanted.split_sentences,
             # Without alignments, a server accepts the parameter without effect.
-            preserve_formatting=wanted.preserve_formatting and self._aligned(),
+            preserve_formatting=wanted.preserve_formatting and all(model.settings.alignments for model in self._models),
             format=wanted.text_format,
             ignore_tags=wanted.tags.get("ignore_tags", ()),
             splitting_tags=wanted.tags.get("splitting_tags", ()),
@@ -267,9 +267,6 @@ class DeepLHttp(Interface):
             if text.language != target and target not in self._languages.targets_of(text.language):
                 pair = f"source_lang '{written_code(text.language)}', target_lang '{written_code(target)}'"
                 raise refuse(f"Language pair not supported: {pair}.")
-
-    def _aligned(self) -> bool:
-        return all(model.settings.alignments for model in self._models)
 
     def _search(self, model_type: str) -> SearchFields:
         """Returns a wide search for quality, as far as it fits into the slots of each model."""

@@ -196,7 +196,9 @@ class LibreTranslateHttp(Interface):
     async def translate(self, request: Request) -> Response:
         """Translates a text or a list of texts, each independently of the others."""
         parameters, deadline_seconds = await self._receive(request)
-        wanted = TranslateParameters.parse(parameters, self._alternatives_limit())
+        # The alternatives of a text must fit into the slots of one engine.
+        most = min(self._max_alternatives, min(model.settings.slots for model in self._models) - 1)
+        wanted = TranslateParameters.parse(parameters, most)
         check_lengths(wanted.texts, *self._limits())
         source, target = find_pair(self._languages, wanted.source, wanted.target)
         markup = wanted.text_format == "html"
@@ -286,11 +288,6 @@ class LibreTranslateHttp(Interface):
         """Returns the most texts of a request, and the most characters of a text."""
         limits = self._models.text_limits
         return limits.max_texts, limits.max_text_characters
-
-    def _alternatives_limit(self) -> int:
-        """Returns how many alternatives a search finds: a text must fit into the slots of one engine."""
-        slots = min(model.settings.slots for model in self._models)
-        return min(self._max_alternatives, slots - 1)
 
     async def _translate(
         self, texts: Sequence[SourceText], order: TranslateRequest, alternatives: int, request: Request

@@ -1,6 +1,5 @@
 """REST bodies of the Open Inference Protocol: JSON with tensors, and binary tensors after the JSON."""
 
-from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, FailFast, Field
@@ -119,18 +118,15 @@ def write_answer(inferred: protocol.Inferred, body: InferBody) -> tuple[dict[str
 
 def write_generated(inferred: protocol.Inferred) -> dict[str, Any]:
     """Returns the JSON of a response with one text; every tensor is a field."""
-    return {**_identity(inferred), **dict(_single_elements(inferred.tensors))}
+    return {
+        **_identity(inferred),
+        **{tensor.name: element for tensor in inferred.tensors for element in tensor.elements},
+    }
 
 
 def _identity(inferred: protocol.Inferred) -> dict[str, str]:
     named = {"id": inferred.request_id} if inferred.request_id else {}
     return {**named, "model_name": inferred.model, "model_version": inferred.version}
-
-
-def _single_elements(tensors: Iterable[protocol.Tensor]) -> Iterator[tuple[str, Any]]:
-    for tensor in tensors:
-        (element,) = tensor.elements
-        yield tensor.name, element
 
 
 def _read_text(element: object, field: str) -> str:

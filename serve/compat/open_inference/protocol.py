@@ -66,7 +66,8 @@ class Tensor:
     def pack(self) -> bytes:
         """Returns the elements as bytes."""
         if self.datatype == "BYTES":
-            return b"".join(_packed(str(element).encode()) for element in self.elements)
+            texts = (str(element).encode() for element in self.elements)
+            return b"".join(_LENGTH.pack(len(text)) + text for text in texts)
         return struct.pack(f"<{len(self.elements)}{_FORMATS[self.datatype]}", *self.elements)
 
 
@@ -160,10 +161,6 @@ def decode_text(data: bytes, index: int) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise InvalidRequestError(f"{TEXT_INPUT}[{index}]", f"not valid UTF-8 at byte {error.start}") from error
-
-
-def _packed(text: bytes) -> bytes:
-    return _LENGTH.pack(len(text)) + text
 
 
 PARAMETERS = "parameters"

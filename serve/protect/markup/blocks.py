@@ -64,7 +64,6 @@ class Block:
     """A block with translatable text.
 
     Attributes:
-        text: the plain text.
         marks: in the order of the document.
         pieces: of the plain text: their starts in it, and their characters in the document. A piece of as many
             characters on both sides is the same text.
@@ -216,16 +215,15 @@ class BlockReader:
     def _close_empty(self, token: Token, owner: int) -> bool:
         """Turns an element without visible text into a point; returns whether it is one."""
         first = self._open.get(owner)
-        if first is None or self._has_text_since(self._marks[first].text_start):
+        if first is None:
             return False
         mark = self._marks[first]
+        if any(part != " " for part in self._parts[self._index(mark.text_start) :]):
+            return False
         del self._marks[first:]
         space = next((piece[1:] for piece in self._pieces[self._index(mark.text_start) :]), None)
         self._marks.append(Mark(MarkKind.POINT, mark.start, token.end, mark.text_start, mark.text_start, space=space))
         return True
-
-    def _has_text_since(self, offset: int) -> bool:
-        return any(part != " " for part in self._parts[self._index(offset) :])
 
     def _index(self, offset: int) -> int:
         """Returns the index of the first part that begins at an offset or later."""

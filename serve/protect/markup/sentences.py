@@ -112,7 +112,6 @@ class MarkedDocument:
     """A document in sentences.
 
     Attributes:
-        sentences: in their order.
         gaps: the document before, between and after the sentences.
         escaper: for translated text.
     """
@@ -278,8 +277,8 @@ class _NodeReader:
                 self._open_element(mark)
             elif mark.kind is MarkKind.CLOSE:
                 self._close_element(mark)
-            else:
-                self._add_point(mark)
+            elif self._side(mark, _EARLIER) == _INSIDE or (self._open and self._open[-1][1].ends):
+                self._attach(self._node(mark, mark.text_end))
         return self._roots
 
     def _side(self, mark: Mark | None, missing: int) -> int:
@@ -308,11 +307,6 @@ class _NodeReader:
             node = Node(MarkKind.OPEN, 0, mark.text_start - self._first, after=after, starts=False)
             # It began before all that was read.
             node.children, self._roots = self._roots, [node]
-
-    def _add_point(self, mark: Mark) -> None:
-        inside = self._side(mark, _EARLIER) == _INSIDE
-        if inside or (self._open and self._open[-1][1].ends):
-            self._attach(self._node(mark, mark.text_end))
 
     def _node(self, mark: Mark, end: int, *, ends: bool = True) -> Node:
         self._note(mark)
