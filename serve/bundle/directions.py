@@ -12,38 +12,6 @@ from dragoman.serve.bundle.language_codes import language_code
 from dragoman.serve.bundle.manifest import BundleDirection, GoldenSentence, Manifest, Multilingual
 
 
-class Directions(Protocol):
-    """Directions in a fixed order; at least one."""
-
-    def __iter__(self) -> Iterator[BundleDirection]:
-        """Iterates over all directions."""
-
-    def __len__(self) -> int:
-        """Returns the number of directions."""
-
-    def __str__(self) -> str:
-        """Lists directions or languages for a message."""
-
-    def summary(self) -> tuple[str, ...]:
-        """Returns the directions, or how many languages there are."""
-
-    def find(self, source: str, target: str) -> BundleDirection | None:
-        """Returns the direction between two languages; None: there is none."""
-
-    def matching(self, source: str, target: str) -> Iterable[BundleDirection]:
-        """Yields the directions with the given languages; an empty one fits every language."""
-
-    def pairs(self) -> Iterable[tuple[str, str]]:
-        """Yields the codes of sources and targets of all directions."""
-
-    def sources_of(self, target: str) -> Collection[str]:
-        """Returns the codes of languages that are translated into a language; an empty one fits every language."""
-
-    @property
-    def codes(self) -> Mapping[str, str]:
-        """The codes of all sources and targets, by the same in lower case."""
-
-
 class ListedDirections:
     """Directions that a bundle lists."""
 
@@ -139,6 +107,10 @@ class AllPairs:
             source_prefix=(*spec.source_prefix, (first if spec.before_source == "source" else last).token_id),
             start=(last.token_id,) if spec.starts else (),
         )
+
+
+# In a fixed order; at least one.
+Directions = ListedDirections | AllPairs
 
 
 class HasDirections(Protocol):

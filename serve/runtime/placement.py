@@ -6,7 +6,7 @@ allocates; `docs/gpu.md` has the formula. `open_sessions` opens the graphs on th
 
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 
@@ -17,7 +17,7 @@ from dragoman.serve.host.system import DeviceChoice
 from dragoman.serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, Device, DeviceKind
 from dragoman.serve.runtime.cuda.driver import Gpu, gpus, why_no_cuda
 from dragoman.serve.runtime.cuda.runtime import ENCODER_ROWS, STATE_ELEMENTS, DeviceSessions
-from dragoman.serve.runtime.model import Model
+from dragoman.serve.runtime.host import HostSessions
 from dragoman.serve.runtime.sessions import load_sessions
 
 FLOAT_BYTES = ELEMENT_BYTES[FLOAT]
@@ -189,15 +189,8 @@ def _place_on_gpus(
     return Placement("cuda", count, plan.slots, plan)
 
 
-class ModelSessions(Protocol):
-    """The opened graphs of a bundle."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """The bundle's manifest."""
-
-    def runtime(self, slots: int) -> Model:
-        """Returns a model with its own state of `slots` rows."""
+# The opened graphs of a bundle.
+ModelSessions = HostSessions | DeviceSessions
 
 
 def open_sessions(bundle: Bundle, choice: DeviceChoice, *, aligned: bool = False, threads: int = 1) -> ModelSessions:

@@ -1,34 +1,17 @@
 """Requests for the attention of a layer and head, and the answers. Independent of protocols."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.observability.usage import RequestUsage, Timings
 from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.runtime.attention import HeadAttention
 from dragoman.serve.translation.request import ScoreRequest
 
 NO_HEADS = "expected a model that runs on native CPU operators, on a server without --no-alignments"
 
 
-class AttentionReader(Protocol):
-    """Reads the attention of a model; see `dragoman.serve.runtime.attention`."""
-
-    layers: int
-    heads: int
-
-    def read(
-        self, source_ids: Sequence[int], target_ids: Sequence[int], layer: int | None, head: int | None
-    ) -> NDArray[np.float32]:
-        """Returns the attention of T forced target tokens to S source tokens, float32 [T, S]."""
-        ...
-
-
-def check_head(reader: AttentionReader, layer: int | None, head: int | None) -> None:
+def check_head(reader: HeadAttention, layer: int | None, head: int | None) -> None:
     """Raises InvalidRequestError if the model has no such layer or head."""
     for field, number, count in (("layer", layer, reader.layers), ("head", head, reader.heads)):
         if number is not None and not 0 <= number < count:

@@ -17,9 +17,10 @@ from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.observability.traces import current_trace
 from dragoman.serve.observability.usage import Timings
+from dragoman.serve.runtime.attention import HeadAttention
 from dragoman.serve.scheduler.request_scheduler import RequestScheduler, Reservation
 from dragoman.serve.scheduler.stream_quota import StreamQuota
-from dragoman.serve.translation.attention import NO_HEADS, AttentionReader, AttentionResponse, PairAttention, check_head
+from dragoman.serve.translation.attention import NO_HEADS, AttentionResponse, PairAttention, check_head
 from dragoman.serve.translation.cache import ResultCache
 from dragoman.serve.translation.job import Job, Sentence, characters_of
 from dragoman.serve.translation.large_work import SMALL_TEXT_BYTES, Pace, spread
@@ -47,7 +48,7 @@ class Translator:
         *,
         spare_rows: int = 0,
         cache: ResultCache | None = None,
-        attention: AttentionReader | None = None,
+        attention: HeadAttention | None = None,
     ) -> None:
         """Connects the parts of one model.
 
@@ -322,9 +323,7 @@ class Translator:
         texts, join = TextParts.of(job, translations), partial(map, self._renderer.joined)
         return await spread(join, texts, job.deadline_seconds, large=job.slow_to_join)
 
-    def _attend(
-        self, reader: AttentionReader, layer: int | None, head: int | None, sentence: Sentence
-    ) -> PairAttention:
+    def _attend(self, reader: HeadAttention, layer: int | None, head: int | None, sentence: Sentence) -> PairAttention:
         options = sentence.options
         attention = reader.read(sentence.source_ids, options.target_prefix, layer, head)
         return self._renderer.attention(sentence, attention[options.start_tokens :])
