@@ -7,7 +7,7 @@ from pydantic_settings import CliPositionalArg, SettingsConfigDict
 
 from dragoman.model.text_table import format_table
 from dragoman.serve.commands.state import StateCommand
-from dragoman.serve.keys.key import Key, KeyLimits, describe_key
+from dragoman.serve.keys.key import Key, KeyLimits, describe_key, period_start
 from dragoman.serve.keys.store import KeyStore
 from dragoman.serve.keys.usage import UsageStore, describe_usage
 
@@ -87,8 +87,9 @@ class KeyUsageCommand(StateCommand):
         """Prints a line per field."""
         with self.open() as state:
             key = KeyStore(state).get(self.name)
-            used = describe_usage(key, UsageStore(state, ""), time.time())
-        for name, value in used.items():
+            start = period_start(key.limits.period, time.time())
+            used = UsageStore(state, "").used(key.id, start)
+        for name, value in describe_usage(key, used, start).items():
             print(f"{name}: {value}")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from dragoman.serve.host.state import State
-from dragoman.serve.keys.key import Key, period_end, period_start, time_text
+from dragoman.serve.keys.key import Key, period_end, time_text
 
 TABLES = sa.MetaData()
 _USAGE = sa.Table(
@@ -118,8 +118,7 @@ class UsageStore:
         with self._state.writing() as connection:
             now_seconds = time.time()
             for row in rows:
-                values = {"used": row.used, "held": row.held, "touched_seconds": now_seconds}
-                _put(connection, _USAGE, _keys(row, self._process), values, values)
+                self._write(connection, row, now_seconds)
             for key_id, held in slots.items():
                 self._write_slots(connection, key_id, held, now_seconds)
 
@@ -201,14 +200,12 @@ def _put(
         connection.execute(sa.insert(table).values({**keys, **first}))
 
 
-def describe_usage(key: Key, usage: UsageStore, now_seconds: float) -> dict[str, Any]:
-    """Returns the used characters of the current period, as processes have written them."""
-    limits = key.limits
-    start = period_start(limits.period, now_seconds)
+def describe_usage(key: Key, used: int, start: int) -> dict[str, Any]:
+    """Returns the used characters of the period that begins at a Unix time; 0: for ever."""
     return {
         "name": key.name,
-        "characters": usage.used(key.id, start),
-        "limit": limits.characters,
-        "period_start": time_text(start) if start else None,
-        "period_end": time_text(period_end(limits.period, start)),
+        "characters": used,
+        "limit": key.limits.characters,
+        "period_start": time_text(start or None),
+        "period_end": time_text(period_end(key.limits.period, start)),
     }

@@ -16,8 +16,9 @@ from dragoman.serve.edge.route_table import KEYS, Route, RouteGroup, described_b
 from dragoman.serve.edge.schemas import json_body
 from dragoman.serve.errors import InvalidRequestError, UnauthorizedError
 from dragoman.serve.keys.account import ask
-from dragoman.serve.keys.key import KeyLimits, KeyName, describe_key, time_text
+from dragoman.serve.keys.key import KeyLimits, KeyName, describe_key
 from dragoman.serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
+from dragoman.serve.keys.usage import describe_usage
 
 KEYS_PATH = "/v1/keys"
 _ADMIN = "; requires the header `Authorization: Bearer KEY` of the admin"
@@ -82,15 +83,8 @@ class HttpKeys:
     async def usage(self, name: str) -> Response:
         """Counts characters of running requests after their end."""
         key = await self._find(self._store.get, name)
-        used, start, end = await self._security.accounts.of(key).count_used()
-        answer = {
-            "name": name,
-            "characters": used,
-            "limit": key.limits.characters,
-            "period_start": time_text(start or None),
-            "period_end": time_text(end),
-        }
-        return JSONResponse(answer)
+        used, start, _ = await self._security.accounts.of(key).count_used()
+        return JSONResponse(describe_usage(key, used, start))
 
     async def _read(self, request: Request, kind: type[AnyBody]) -> AnyBody:
         data, _ = await self._reader.read(request)
