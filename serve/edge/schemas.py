@@ -9,8 +9,6 @@ JSON = "application/json"
 Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
-INTEGER: Schema = {"type": "integer"}
-BOOLEAN: Schema = {"type": "boolean"}
 BINARY: Schema = {"type": "string", "format": "binary"}
 
 

@@ -12,7 +12,6 @@ from typing import Any
 Item = Any
 
 HEADER_BYTES = 5
-MAX_LENGTH = (1 << 32) - 1
 # A frame of about this size is encoded or decoded in less than a millisecond.
 JSON_BYTES = 32 << 10
 PIECE_BYTES = 256 << 10

@@ -31,11 +31,6 @@ def scan_xml(text: str) -> list[Token]:
     return list(xml_tokens(text))
 
 
-def has_doctype(tokens: list[Token], text: str) -> bool:
-    """Returns whether a document names a DTD, which may declare entities."""
-    return any(token.kind is Kind.OTHER and text.startswith("<!DOCTYPE", token.start) for token in tokens)
-
-
 def xml_tokens(text: str) -> Iterator[Token]:
     """Yields the tokens of a text that `check_xml` accepts."""
     position = 0
