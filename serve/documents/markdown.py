@@ -31,7 +31,9 @@ def parse_markdown(content: bytes, request: DocumentRequest) -> Document:
 
 
 def _parts(text: str, ignore_tags: frozenset[str]) -> Iterator[Part]:
-    lines = _Lines(_hide_front_matter(text).replace("\ufeff", " ").replace("\0", " "))
+    front = _FRONT_MATTER.match(text)
+    hidden = text if front is None else re.sub(r"[^\r\n]", " ", front[0]) + text[front.end() :]
+    lines = _Lines(hidden.replace("\ufeff", " ").replace("\0", " "))
     environment = dict[str, dict[str, object]]()
     blocks = _Blocks(lines)
     parser = MarkdownIt("commonmark").enable(["table"])
@@ -48,11 +50,6 @@ def _parts(text: str, ignore_tags: frozenset[str]) -> Iterator[Part]:
             yield from html_parts(text[first:last], ignore_tags, first)
         else:
             yield from _text_part(text, spans, syntax, in_cell=kind == "cell")
-
-
-def _hide_front_matter(text: str) -> str:
-    front = _FRONT_MATTER.match(text)
-    return text if front is None else re.sub(r"[^\r\n]", " ", front[0]) + text[front.end() :]
 
 
 def _text_part(text: str, spans: Sequence[Span], syntax: InlineSyntax, *, in_cell: bool) -> Iterator[Part]:

@@ -73,11 +73,6 @@ class _Stream:
         self._decompressor = zlib.decompressobj(_WINDOW_BITS[coding])
 
     @property
-    def ended(self) -> bool:
-        """Whether the stream is complete."""
-        return self._decompressor.eof
-
-    @property
     def rest(self) -> bytes:
         """What was not decompressed yet."""
         return self._decompressor.unconsumed_tail
@@ -92,6 +87,6 @@ class _Stream:
 
     def check_end(self) -> None:
         """Raises InvalidRequestError if the stream is incomplete or bytes follow it."""
-        if not self.ended or self._decompressor.unused_data:
+        if not self._decompressor.eof or self._decompressor.unused_data:
             problem = f"expected one complete {self._coding} stream, got a truncated one or trailing bytes"
             raise InvalidRequestError("body", problem)

@@ -197,18 +197,13 @@ class LoadShedder:
 
     def record_end(self, since_seconds: float, *, late: bool) -> None:
         """Takes note of the end of a request that was in flight since a time."""
-        if late:
-            self._record_missed_deadline()
-        else:
+        if not late:
             self._late.append(False)
             self._in_time_seconds.append(self._clock() - since_seconds)
-
-    def _record_missed_deadline(self) -> None:
-        if not self.busy:  # the deadline was too short; other requests are not at risk
-            return
-        self._late.append(True)
-        if sum(self._late) >= SEVERAL_LATE:
-            self._strained_until_seconds = self._clock() + STRAINED_SECONDS
+        elif self.busy:  # otherwise the deadline was too short, and other requests are not at risk
+            self._late.append(True)
+            if sum(self._late) >= SEVERAL_LATE:
+                self._strained_until_seconds = self._clock() + STRAINED_SECONDS
 
 
 class InFlight:

@@ -96,8 +96,10 @@ class RequestGuard:
             CONNECTION.set(connection)
             connection.begin_call()
             try:
-                if not is_open:
-                    self._check_metadata(context)
+                if self._authenticator.required and not is_open:
+                    metadata = context.invocation_metadata() or ()
+                    keys = (str(value) for key, value in metadata if key == KEY_METADATA)
+                    ACCOUNT.set(self._authenticator.check_key(*keys))
                 self._unread.check(connection)
                 request = messages if handler.request_streaming else await self._receive(context, method, connection)
                 response = await serve(request, context)
@@ -120,12 +122,6 @@ class RequestGuard:
         if not handler.response_streaming:
             make = grpc.stream_unary_rpc_method_handler
         return make(guarded, read, handler.response_serializer)
-
-    def _check_metadata(self, context: Context) -> None:
-        if self._authenticator.required:
-            metadata = context.invocation_metadata() or ()
-            keys = (str(value) for key, value in metadata if key == KEY_METADATA)
-            ACCOUNT.set(self._authenticator.check_key(*keys))
 
     async def _receive(self, context: Context, method: Method, connection: Connection) -> Any:
         """Returns the message of a unary call; raises ServiceError if the call is shed or the message is late."""

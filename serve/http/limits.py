@@ -160,17 +160,14 @@ class Connections:
         if most is not None and self._counts[network_of(address)] >= most:
             return "too_many_per_address"
         if len(self._networks) >= self.limits.connections:
-            oldest = self._find_oldest()
-            if oldest is None:
+            candidates = list(islice(next(filter(None, self._waiting.values()), ()), EVICTION_CANDIDATES))
+            if not candidates:
                 return "too_many"
+            silent = (candidate for candidate in candidates if not candidate.has_unread_input())
+            oldest = next(silent, candidates[0])
             self.remove(oldest)
             oldest.abort("evicted")
         return None
-
-    def _find_oldest(self) -> LimitedConnection | None:
-        candidates = list(islice(next(filter(None, self._waiting.values()), ()), EVICTION_CANDIDATES))
-        silent = (candidate for candidate in candidates if not candidate.has_unread_input())
-        return next(silent, candidates[0] if candidates else None)
 
     def add(self, connection: LimitedConnection, address: str) -> None:
         """Adds a new connection."""

@@ -152,16 +152,13 @@ class LogWriter(Collector):
                 try:
                     left = left[os.write(self._descriptor, left) :]
                 except BlockingIOError:
-                    self._wait_for_room(self._descriptor)
+                    poll = select.poll()
+                    poll.register(self._descriptor, select.POLLOUT)
+                    poll.poll(RETRY_MILLISECONDS)
         except OSError:
             self._fail(bytes(left).count(b"\n"))
             return False
         return True
-
-    def _wait_for_room(self, descriptor: int) -> None:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLOUT)
-        poll.poll(RETRY_MILLISECONDS)
 
     def _write_now(self, text: str) -> None:
         try:

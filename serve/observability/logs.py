@@ -103,7 +103,8 @@ def configure_logs(log_format: LogFormat, *, texts: bool = False, worker: int | 
         common.insert(0, lambda _logger, _name, event: {**event, **numbered})
     if log_format == "json":
         # Plain tracebacks: structlog's rich ones contain local variables, and thus texts of clients.
-        renderers: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_to_json)]
+        json_renderer = structlog.processors.JSONRenderer(lambda event, **_: _encode(event))
+        renderers: list[Any] = [structlog.processors.format_exc_info, json_renderer]
     else:
         renderers = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     structlog.configure(
@@ -126,10 +127,6 @@ def configure_logs(log_format: LogFormat, *, texts: bool = False, worker: int | 
 
 # One encoder for all lines: `json.dumps` would make one for each.
 _encode = json.JSONEncoder(default=repr).encode
-
-
-def _to_json(event: object, **_: object) -> str:
-    return _encode(event)
 
 
 def choose_request_id(given: str | None) -> str:

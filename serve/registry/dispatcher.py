@@ -280,7 +280,11 @@ class Dispatcher:
             return self._models.routes.find(request) if offers is self._models.offers else find_route(request, offers)
 
         hops = await self._use(find, deadline_seconds, record, uses)
-        indexes = await self._find_terms(request, record, hops) if request.terms or request.glossary else ()
+        indexes: tuple[TermIndex, ...] = ()
+        if request.terms or request.glossary:
+            stored = None if self._glossaries is None else self._glossaries.of(record.account_id, record.caller)
+            ends = hops[0][0].direction.source, hops[-1][0].direction.target
+            indexes = await find_indexes(request, stored, *ends)
         if len(hops) == 1:
             ((hop, pipeline),) = hops
             glossary = [TextTerms(indexes)] * len(request.text) if indexes else ()
@@ -290,13 +294,6 @@ class Dispatcher:
         job = await self._via_pivot(request, indexes, deadline_seconds, (first, last), uses)
         uses.enter_context(pivot.explained(first[0].direction.target))
         return last[1].translator, job
-
-    async def _find_terms(
-        self, request: TranslateRequest, record: RequestRecord, hops: Sequence[tuple[Hop, Pipeline]]
-    ) -> tuple[TermIndex, ...]:
-        """Returns the terms between the first and the last language of a request."""
-        stored = None if self._glossaries is None else self._glossaries.of(record.account_id, record.caller)
-        return await find_indexes(request, stored, hops[0][0].direction.source, hops[-1][0].direction.target)
 
     async def _use(
         self, find: Callable[[], Sequence[Hop]], deadline_seconds: float, record: RequestRecord, uses: ExitStack

@@ -175,7 +175,10 @@ class ModelKeeper:
         try:
             model = await self._loader.open(found)
             self._check_fits(model)
-            await self._make_room_at_once(model)
+            # Models without requests leave; the limit may be exceeded.
+            others = [item for item in self.models.present if item.name != model.name]
+            leaving, _ = make_room(others, model.memory_bytes, self._limit_bytes)
+            await self._evict_for_others([item for item in leaving if not item.uses.count])
             await self._loader.load(model)
         except BaseException:
             if self.models.find(found.name) is None:
@@ -197,12 +200,6 @@ class ModelKeeper:
         if not fit:
             raise NotReadyError(f"{', '.join(names)}: {needed_bytes} bytes, more than --memory-limit has for them")
         await self._evict_for_others([*leaving, *(model for model in wanted if model.presence is Presence.LEAVING)])
-
-    async def _make_room_at_once(self, model: ServedModel) -> None:
-        """Lets models without requests leave for a version that replaces one; the limit may be exceeded."""
-        others = [item for item in self.models.present if item.name != model.name]
-        leaving, _ = make_room(others, model.memory_bytes, self._limit_bytes)
-        await self._evict_for_others([item for item in leaving if not item.uses.count])
 
     async def _evict_for_others(self, models: Collection[ServedModel]) -> None:
         if models:

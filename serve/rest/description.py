@@ -3,7 +3,6 @@
 `routes.yaml` has the summaries and the examples.
 """
 
-from functools import cache
 from http import HTTPStatus
 from typing import Any
 
@@ -22,6 +21,7 @@ from dragoman.serve.translation.attention import AttentionResponse
 from dragoman.serve.translation.detection import DetectResponse
 from dragoman.serve.translation.response import ScoreResponse, TranslationResponse
 
+_ROUTES: dict[str, dict[str, Any]] = read_table(__file__, "routes.yaml")
 # The bodies of the routes of texts, and FastAPI's arguments for their answers.
 _TEXTS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "translate": (TranslateBody, {"response_model": TranslationResponse}),
@@ -55,13 +55,7 @@ def describe_probes() -> dict[str, dict[str, Any]]:
 
 
 def _read(*handlers: str) -> dict[str, dict[str, Any]]:
-    return {handler: dict(_read_all()[handler]) for handler in handlers}
-
-
-@cache
-def _read_all() -> dict[str, dict[str, Any]]:
-    routes: dict[str, dict[str, Any]] = read_table(__file__, "routes.yaml")
-    return routes
+    return {handler: dict(_ROUTES[handler]) for handler in handlers}
 
 
 def _describe_text(

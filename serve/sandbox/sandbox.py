@@ -185,16 +185,13 @@ class _Call:
                     await reader.read(1)  # the worker closes the socket when it can take a further call
             if kind == frames.END:
                 return result
-            if kind in (frames.REFUSAL, frames.FAILURE):
-                raise self._refused(kind, frames.decode_json(content))
+            if kind == frames.REFUSAL:
+                raise Refusal(*frames.decode_json(content))
+            if kind == frames.FAILURE:
+                log.error("parser_failed", parser=self.parser, problem=str(frames.decode_json(content)))
+                raise InternalError("internal error, see the log of the server")
             result += map(convert, decoder.decode(kind, content))
             header = await reader.readexactly(frames.HEADER_BYTES)
-
-    def _refused(self, kind: bytes, value: Any) -> Exception:
-        if kind == frames.REFUSAL:
-            return Refusal(*value)
-        log.error("parser_failed", parser=self.parser, problem=str(value))
-        return InternalError("internal error, see the log of the server")
 
     async def _explain(self, status: socket.socket) -> Any:
         """Raises why the worker ended, as the template reports."""

@@ -16,14 +16,8 @@ def normalized_score(
 ) -> float:
     """Returns score / length^alpha + beta * coverage.
 
-    Wu et al. 2016, arXiv:1609.08144, equation 14, with another length penalty: see `normalize`.
-
-    Args:
-        score: as for `normalize`.
-        length: as for `normalize`.
-        covered: result of `coverage`; 0 if beta is 0.
-        length_penalty: alpha.
-        coverage_penalty: beta.
+    Wu et al. 2016, arXiv:1609.08144, equation 14, with another length penalty: see `normalize`. Beta is the coverage
+    penalty, `covered` the result of `coverage`, or 0 if beta is 0.
     """
     return normalize(score, length, length_penalty) + coverage_penalty * covered
 

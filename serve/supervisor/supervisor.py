@@ -265,16 +265,13 @@ class Supervisor:
             log.error("worker_ended", worker=worker.number, status=worker.status, problem=worker.failure)
             if self._was_ready:
                 self._begin(self._replace(worker))
-            else:
-                self._fail_start(worker)
-
-    def _fail_start(self, worker: WorkerProcess) -> None:
-        self._failure = worker.failure or f"a process ended with status {worker.status} before the service was ready"
-        self._stopping = True
-        for item in self._workers:
-            item.send(signal.SIGKILL)
-        if not self._workers:
-            self._done.set()
+                return
+            unready = f"a process ended with status {worker.status} before the service was ready"
+            self._failure, self._stopping = worker.failure or unready, True
+            for item in self._workers:
+                item.send(signal.SIGKILL)
+            if not self._workers:
+                self._done.set()
 
     async def _replace(self, worker: WorkerProcess) -> None:
         """Starts a worker in the place of one that ended, later each time it ends again."""

@@ -156,7 +156,10 @@ class SearchLimits:
             raise invalid_option(
                 name, fields.rows, f"at most {self.max_rows}: a text must fit into the slots of one engine"
             )
-        self._check_attention(fields)
+        if fields.coverage_penalty > 0 and not self.aligned:
+            raise invalid_option("coverage_penalty", fields.coverage_penalty, ALIGNED.format(0))
+        if fields.alignments and not self.aligned:
+            raise invalid_option("alignments", fields.alignments, ALIGNED.format("none"))
         if fields.shortlist and self.shortlist is None:
             raise invalid_option("shortlist", fields.shortlist, "false: the model has no shortlist")
         seed = fields.seed if fields.repeatable else secrets.randbits(SEED_BITS)
@@ -168,12 +171,6 @@ class SearchLimits:
             alignments=fields.alignments is not None,
             shortlist=bool(self.shortlist if fields.shortlist is None else fields.shortlist),
         )
-
-    def _check_attention(self, fields: SearchFields) -> None:
-        if fields.coverage_penalty > 0 and not self.aligned:
-            raise invalid_option("coverage_penalty", fields.coverage_penalty, ALIGNED.format(0))
-        if fields.alignments and not self.aligned:
-            raise invalid_option("alignments", fields.alignments, ALIGNED.format("none"))
 
     def _suppressed_ids(self, fields: SearchFields) -> tuple[int, ...]:
         ids: dict[int, None] = {}

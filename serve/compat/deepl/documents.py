@@ -79,7 +79,9 @@ class DeepLDocuments:
         status = _status(job)
         answer: dict[str, Any] = {"document_id": job.id.upper(), "status": _STATUSES[status]}
         if status is JobStatus.TRANSLATING:
-            answer["seconds_remaining"] = _seconds_remaining(job)
+            elapsed_seconds = time.time() - job.created_seconds
+            remaining_seconds = elapsed_seconds * (job.segments - job.translated) / max(1, job.translated)
+            answer["seconds_remaining"] = max(1, round(remaining_seconds))
         elif status is JobStatus.DONE:
             answer["billed_characters"] = job.characters
         elif status is JobStatus.FAILED:
@@ -126,8 +128,3 @@ def _status(job: Job) -> JobStatus:
     if job.status is JobStatus.DONE and time.time() - job.created_seconds < _SOONEST_SECONDS:
         return JobStatus.TRANSLATING
     return job.status
-
-
-def _seconds_remaining(job: Job) -> int:
-    elapsed_seconds = time.time() - job.created_seconds
-    return max(1, round(elapsed_seconds * (job.segments - job.translated) / max(1, job.translated)))

@@ -129,7 +129,8 @@ class SentenceTerms:
         for index, match in enumerate(self.matches):
             if spans[index] is not None:
                 continue
-            taken = [*filter(None, spans), *self._copies(translation)]
+            copies = (found.span() for text in self.kept for found in re.finditer(re.escape(text), translation))
+            taken = [*filter(None, spans), *copies]
             interval = 0, len(translation)
             if not self._is_term:
                 interval = Placer(self.text, translation, alignment).find_interval(_node(match), taken)
@@ -215,11 +216,6 @@ class SentenceTerms:
         entry = self.matches[index].entry
         changes = self.text[:1].isupper() and entry.translated and not entry.match_case
         return form[0].upper() + form[1:] if changes else form
-
-    def _copies(self, translation: str) -> Iterator[Interval]:
-        """Yields where a translation has the kept texts."""
-        for text in self.kept:
-            yield from (match.span() for match in re.finditer(re.escape(text), translation))
 
 
 @lru_cache(4096)
