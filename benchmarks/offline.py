@@ -2,7 +2,8 @@
 
 All systems of a model hold the same weights, have the same number of threads, and translate token ids to token ids,
 greedily and with a beam of 4. For each model: trials of batch sizes, then rounds with all sentences at once, then
-rounds with single sentences. The random model gets exactly the target lengths of the references.
+rounds with single sentences. The random model gets exactly the target lengths of the references. Bergamot and Marian
+translate texts.
 """
 
 import json
@@ -17,37 +18,43 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_serializer, model_validator
 
+from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.plan import Positive
 from benchmarks.harness.process import Launch
 from benchmarks.harness.report import Columns, Figures, Report, Table
 from benchmarks.harness.rounds import Round, play
-from benchmarks.systems.compared_model import LOADERS, ComparedModel, Maker, ModelsPlan, compute_type
+from benchmarks.systems.compared_model import LOADERS, ComparedModel, Maker, ModelsPlan, Variant, compute_type
 from benchmarks.systems.engine_system import ENGINES
-from benchmarks.systems.translating import SEARCHES, SourceSentence, write_sentences
+from benchmarks.systems.peer_system import PEERS
+from benchmarks.systems.translating import SEARCHES, SourceSentence, spread, write_sentences
 from dragoman.model.config import Section
 from dragoman.model.scoring import score
-from dragoman.serve.bundle.manifest import GraphVariant, Precision
+from dragoman.serve.bundle.manifest import Precision
 from dragoman.serve.host.system import available_cpus
 
 # Precisions and devices of the baselines.
 KINDS: dict[Maker, tuple[str, ...]] = {
     "ctranslate2": ("fp32:cpu", "int8:cpu"),
     "pytorch": ("fp32:cpu", "fp32:cuda", "fp16:cuda"),
+    **dict.fromkeys(PEERS, ("fp32:cpu", "int8:cpu", "fp32:shortlist", "int8:shortlist")),
 }
 # A trained model's translations are compared with those of the first of these, in the same floating-point precision.
 REFERENCES: tuple[Maker, ...] = ("ctranslate2", "pytorch")
 SENTENCES = "sentences.json"
-MEMORY = "memory, MB"
-COMPARED = (*(f"{search}, {row}" for search in SEARCHES for row in ("tokens/s", "sentences/s", "alone, ms")), MEMORY)
+# Sentences of a model of Marian's kind whose tokens are compared before the measurement.
+CHECKED_SENTENCES = 40
+MEMORY, PRIVATE = "memory, MB", "private memory, MB"
+SPEEDS = [f"{search}, {row}" for search in SEARCHES for row in ("tokens/s", "sentences/s", "alone, ms")]
+COMPARED = (*SPEEDS, MEMORY, PRIVATE)
 Batch = Annotated[str, Field(pattern=r"^[1-9][0-9]*:(examples|tokens)$")]
 
 
 class OfflineSystem(Section):
-    """A system, also written as `MAKER:PRECISION:VARIANT`; `variant` is that of the graphs, or the device."""
+    """A system, also written as `MAKER:PRECISION:VARIANT`; `variant` is of the graphs, the device, or `shortlist`."""
 
     maker: Maker
     precision: Precision = "fp32"
-    variant: GraphVariant = "cpu"
+    variant: Variant = "cpu"
 
     @model_validator(mode="before")
     @classmethod
@@ -74,6 +81,11 @@ class OfflineSystem(Section):
     def eight_bits(self) -> bool:
         """Whether its weights have 8 bits."""
         return self.precision == "int8"
+
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """Whether its weights have 8 bits, and whether it has a shortlist."""
+        return self.eight_bits, self.variant == "shortlist"
 
 
 SYSTEMS = "dragoman:fp32 dragoman:int8 ctranslate2:fp32 ctranslate2:int8 pytorch"
@@ -104,6 +116,9 @@ class OfflinePlan(ModelsPlan):
         (1, 2), min_length=1, description="thread counts to try for one sentence at a time"
     )
 
+    bergamot_python: Path | None = Field(None, description="interpreter that has bergamot==0.4.5")
+    marian_python: Path | None = Field(None, description="interpreter that has pymarian==1.12.42")
+
     @field_validator("systems")
     @classmethod
     def _check_systems(cls, systems: tuple[OfflineSystem, ...]) -> tuple[OfflineSystem, ...]:
@@ -119,6 +134,9 @@ class OfflinePlan(ModelsPlan):
 
     def sizes(self, system: OfflineSystem) -> list[str]:
         """Returns the batch sizes to try, as `Translator.prepare` reads them."""
+        if system.maker in PEERS:
+            processes = dict.fromkeys((1, self.threads))
+            return [f"{batch}/{number}" for batch in self.batches for number in processes]
         return list(dict.fromkeys(self.batches if system.batched else (f"{slots}:rows" for slots in self.slots)))
 
     def measure(self) -> Report:
@@ -128,9 +146,17 @@ class OfflinePlan(ModelsPlan):
             import_module("ctranslate2")
         report = Report([], f"threads of each system: {self.threads}")
         for model, sentences in self.models():
+            pythons = {"bergamot": self.bergamot_python, "marian": self.marian_python}
+            problems = {item: model.problem(item.maker, item.variant, pythons.get(item.maker)) for item in self.systems}
+            notes = [f"{system} is left out: {problem}." for system, problem in problems.items() if problem]
+            plan = self.model_copy(update={"systems": tuple(item for item in self.systems if not problems[item])})
+            if not plan.systems:
+                raise BenchmarkError(f"systems: expected one that can be measured: {' '.join(notes)}")
+            notes += same_in_fp32(plan, model, sentences) if model.is_marian else []
             with TemporaryDirectory(prefix="dragoman-") as workshop:
-                systems = measure_systems(self, model, sentences, Path(workshop))
+                systems = measure_systems(plan, model, sentences, Path(workshop))
             report.tables.extend(self._tables(model, sentences, systems))
+            report.tables[-1].notes.extend(notes)
             report.details[model.name] = {str(system.system): system.details() for system in systems}
         return report
 
@@ -207,6 +233,8 @@ class Measured:
                 options["compute_type"] = compute_type(system.precision)
             case "pytorch":
                 options |= {"device": system.variant, "precision": system.precision}
+            case peer:
+                options |= {"peer": peer, "python": str(getattr(plan, f"{peer}_python")), "precision": system.precision}
         return Launch(f"{system}, {copies} x {threads}", LOADERS[system.maker], options, tasks)
 
     def best_size(self, search: str) -> str:
@@ -251,6 +279,21 @@ def measure_systems(
     return systems
 
 
+def same_in_fp32(plan: OfflinePlan, model: ComparedModel, sentences: Sequence[SourceSentence]) -> list[str]:
+    """Returns the shares of some sentences that have the tokens of the first system, all in fp32, as notes."""
+    quick = plan.model_copy(update={"engines": 1, "batches": plan.batches[:1], "slots": plan.slots[:1]})
+    makers = list(dict.fromkeys(system.maker for system in plan.systems))
+    checked = spread(sentences, CHECKED_SENTENCES)
+    with TemporaryDirectory(prefix="dragoman-") as workshop:
+        write_sentences(Path(workshop) / SENTENCES, checked)
+        systems = [Measured(OfflineSystem(maker=maker), quick, Path(workshop)) for maker in makers]
+        for system in systems:
+            system.try_sizes(model)
+    found = [(item.system, same_of(item, systems[0])) for item in systems[1:]]
+    notes = ((system, row, share) for system, shares in found for row, share in shares.items())
+    return [f"Of {len(checked)} sentences: {system}, {row}: {share:.0f}." for system, row, share in notes]
+
+
 def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:
     """Returns the figures of a system in each round; `alone` of the sentences were also translated one at a time."""
     alone_seconds = {search: measured.alone_seconds(search, measured.best_threads(search)) for search in SEARCHES}
@@ -263,7 +306,10 @@ def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:
         figures |= {
             f"{search}, alone, ms": 1e3 * duration[number] / alone for search, duration in alone_seconds.items()
         }
-        found.append({**figures, MEMORY: together.peak_bytes / 1e6, "load, ms": 1e3 * together.load_seconds})
+        private = max(measurement.private_bytes for measurement in together.measurements.values())
+        figures |= {MEMORY: together.peak_bytes / 1e6, PRIVATE: private / 1e6}
+        # Peers load at the first task.
+        found.append(figures | ({} if measured.system.maker in PEERS else {"load, ms": 1e3 * together.load_seconds}))
     found[0]["files, MB"] = measured.size_bytes / 1e6
     return found
 
@@ -288,16 +334,15 @@ def same_of(measured: Measured, reference: Measured) -> Figures:
 
 
 def tables_of(systems: Sequence[OfflineSystem], columns: Columns, name: str) -> list[Table]:
-    """Returns a table per `dragoman`, with the others of its precision, or of another if they lack it."""
+    """Returns a table per `dragoman`, with the variants of the others that are nearest to it."""
     tables = []
     baselines = [system for system in systems if system.maker != "dragoman"]
     for leader in [system for system in systems if system.maker == "dragoman"] or systems[:1]:
-        having = {baseline.maker for baseline in baselines if baseline.eight_bits == leader.eight_bits}
-        shown = [
-            baseline
-            for baseline in baselines
-            if baseline.eight_bits == leader.eight_bits or baseline.maker not in having
-        ]
+        nearest: dict[Maker, tuple[bool, ...]] = {}
+        distances = [(item, tuple(map(operator.ne, item.kind, leader.kind))) for item in baselines]
+        for item, distance in distances:
+            nearest[item.maker] = min(distance, nearest.get(item.maker, distance))
+        shown = [item for item, distance in distances if distance == nearest[item.maker]]
         rows = {row for column in columns[str(leader)] for row in column}
         chosen = {
             column: [{row: figure for row, figure in item.items() if row in rows} for item in columns[column]]

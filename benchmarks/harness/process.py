@@ -10,8 +10,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryFile
@@ -24,11 +24,15 @@ Work = Callable[[], int]
 
 
 class Measurement(NamedTuple):
-    """The result of one measurement: target tokens, duration, and peak memory of the process since its start."""
+    """The result of one measurement: target tokens, duration, and memory of the system's processes.
+
+    Their peak is that since their start; `private_bytes` is after the measurement, with parts of shared pages.
+    """
 
     tokens: int
     seconds: float
     peak_bytes: int
+    private_bytes: int = 0
 
     @property
     def tokens_per_second(self) -> float:
@@ -39,7 +43,8 @@ class Measurement(NamedTuple):
 def work(load: Callable[..., Any]) -> None:
     """Loads a system with the options on standard input and works through the tasks that follow.
 
-    The method `prepare` of the system maps the arguments of a task to its `Work`. Only the work is timed.
+    The method `prepare` of the system maps the arguments of a task to its `Work`. Only the work is timed. The system is
+    this process, or those of its attribute `process_ids`.
     """
     options = json.loads(sys.stdin.readline())
     started = time.perf_counter()
@@ -49,13 +54,21 @@ def work(load: Callable[..., Any]) -> None:
         task: Work = system.prepare(**json.loads(line))
         started = time.perf_counter()
         tokens = task()
-        print(json.dumps(Measurement(tokens, time.perf_counter() - started, peak_bytes())), flush=True)
+        seconds, processes = time.perf_counter() - started, getattr(system, "process_ids", [os.getpid()])
+        memory = (sum(map(read, processes)) for read in (peak_bytes, private_bytes))
+        print(json.dumps(Measurement(tokens, seconds, *memory)), flush=True)
 
 
 def peak_bytes(process_id: int | None = None) -> int:
     """Returns the peak resident memory of a process so far. `ru_maxrss` would be that of the parent if it is larger."""
     _, _, peak = Path(f"/proc/{process_id or 'self'}/status").read_text(encoding="utf-8").partition("VmHWM:")
     return int(peak.split()[0]) * 1024
+
+
+def private_bytes(process_id: int) -> int:
+    """Returns the memory of a process, with its parts of shared pages."""
+    _, _, found = Path(f"/proc/{process_id}/smaps_rollup").read_text(encoding="utf-8").partition("\nPss:")
+    return int(found.split()[0]) * 1024
 
 
 class Launch(NamedTuple):
@@ -96,14 +109,19 @@ class SystemProcess(NamedTuple):
             raise BenchmarkError(f"{self.name}: {last}") from error
 
 
-@contextmanager
-def run_system(launch: Launch) -> Iterator[SystemProcess]:
+def run_system(launch: Launch) -> AbstractContextManager[SystemProcess]:
     """Runs the process of a system, which awaits its options, until the block ends."""
+    return run_process(launch.name, [sys.executable, "-m", "benchmarks.harness.process", launch.load])
+
+
+@contextmanager
+def run_process(name: str, command: Sequence[str]) -> Iterator[SystemProcess]:
+    """Runs a process that answers each line of JSON by a line of JSON, until the block ends."""
     with (
         TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
         # The child has its own session: Ctrl-C reaches only this process, which ends the block.
         subprocess.Popen(  # noqa: S603 - a fixed command line
-            [sys.executable, "-m", "benchmarks.harness.process", launch.load],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -112,7 +130,7 @@ def run_system(launch: Launch) -> Iterator[SystemProcess]:
         ) as process,
     ):
         try:
-            yield SystemProcess(launch.name, process, errors)
+            yield SystemProcess(name, process, errors)
         finally:
             process.kill()
             if process.stdin is not None:

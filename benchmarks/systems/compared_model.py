@@ -6,7 +6,7 @@ sentences with the same source and target lengths.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
 from string import ascii_lowercase
@@ -18,6 +18,8 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[att
 
 from benchmarks.harness.plan import BenchmarkPlan
 from benchmarks.systems.engine_system import ENGINES, EngineKind
+from benchmarks.systems.marian_system import draw_shortlist, draw_sources, student, write_files
+from benchmarks.systems.peer_system import PEERS, SHORTLIST_FILE, Peer, peer_problem
 from benchmarks.systems.pytorch_system import write_checkpoint
 from benchmarks.systems.translating import SourceSentence, draw_sentences
 from dragoman.export.make_bundle import BundleOptions, write_bundle
@@ -31,12 +33,15 @@ from dragoman.model.samples import Sample
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer
 from dragoman.serve.bundle.manifest import BundleDirection, GraphVariant, Precision
 
-Maker = EngineKind | Literal["ctranslate2", "pytorch"]
+Maker = EngineKind | Literal["ctranslate2", "pytorch"] | Peer
+# With the device CPU and the model's shortlist, or with the whole vocabulary.
+Variant = GraphVariant | Literal["shortlist"]
 # What loads the system of a maker in its own process.
 LOADERS: dict[Maker, str] = {
     **dict.fromkeys(ENGINES, "benchmarks.systems.engine_system:load_engines"),
     "ctranslate2": "benchmarks.systems.ctranslate2_system:CTranslate2Translator",
     "pytorch": "benchmarks.systems.pytorch_system:PyTorchTranslator",
+    **dict.fromkeys(PEERS, "benchmarks.systems.peer_system:PeerTranslator"),
 }
 # The pieces stand in the order of their ids.
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
@@ -48,6 +53,10 @@ BASE_VOCABULARY_SIZE = 32_000
 MAX_TOKENS = len(ascii_lowercase) ** WORD_LETTERS
 RANDOM_SEED = 1
 RANDOM_DIRECTION = Direction(source="en", target="de")
+# Bergamot computes groups of tokens.
+TOKEN_GROUP = 8
+# Of the random model of Marian's kind; some of the samples have the same translation in 8 bits.
+STUDENT_SENTENCES, STUDENT_SAMPLES = 1000, 32
 # Approximates the tokens of a tokenizer.
 WORDS = re.compile(r"\w+|[^\w\s]")
 
@@ -80,7 +89,8 @@ def made_up_words() -> Iterator[str]:
 class ComparedModel:
     """A Transformer with everything its bundles need; all systems get its weights.
 
-    The samples are for golden sentences. A `trained` model translates meaningfully and ends by itself.
+    The samples are for golden sentences. A `trained` model translates meaningfully and ends by itself. Bergamot and
+    Marian can hold one that `is_marian`.
     """
 
     name: str
@@ -88,13 +98,27 @@ class ComparedModel:
     exportable: Exportable
     samples: list[Sample]
     trained: bool
+    is_marian: bool = False
+
+    def problem(self, maker: Maker, variant: Variant, python: Path | None) -> str:
+        """Returns why a system cannot run or hold the model; nothing if it can. `python` is a peer's interpreter."""
+        if maker in ("bergamot", "marian") and (problem := peer_problem(maker, python)):
+            return f"{maker}_python: {problem}"
+        if maker == "ctranslate2" and self.model.config.decoder_memory == "ssru":
+            return "decoder_memory: expected self_attention, got ssru"
+        if maker in PEERS and not self.is_marian:
+            return "expected the random model with marian=true: others start from BOS and have other positions"
+        if maker == "bergamot" and self.model.vocabulary_size % TOKEN_GROUP:
+            return f"vocabulary_size: expected a multiple of {TOKEN_GROUP}, got {self.model.vocabulary_size}"
+        return "expected a model with a shortlist" if variant == "shortlist" and not self.exportable.shortlist else ""
 
     def describe(self) -> str:
         """Returns its size and shape."""
         config, parameters = self.model.config, sum(parameter.numel() for parameter in self.model.parameters())
         return (
             f"{parameters / 1e6:.1f} million parameters: width {config.d_model}, inner width {config.d_ff}, "
-            f"{config.heads} heads, {config.encoder_layers} + {config.decoder_layers} layers, "
+            f"{config.heads} heads, {config.encoder_layers} + {config.decoder_layers} layers"
+            f"{' with recurrent units' if config.decoder_memory == 'ssru' else ''}, "
             f"{self.model.vocabulary_size:,} tokens"
         )
 
@@ -114,10 +138,16 @@ class ComparedModel:
                     raise CorpusError(f"{problem}, the model's {field}")
         return sentences
 
-    def write(self, folder: Path, maker: Maker, precision: Precision, variant: GraphVariant = "cpu") -> None:
+    def write(self, folder: Path, maker: Maker, precision: Precision, variant: Variant = "cpu") -> None:
         """Writes the files that a system loads into a new folder."""
+        shortlist = self.exportable.shortlist if variant == "shortlist" else None
         if maker in ENGINES:
-            write_bundle(self.exportable, self.samples, folder, BundleOptions(self.name, variant, precision))
+            options = BundleOptions(self.name, "cpu" if variant == "shortlist" else variant, precision)
+            write_bundle(replace(self.exportable, shortlist=shortlist), self.samples, folder, options)
+        elif maker in ("bergamot", "marian"):
+            write_files(folder, self.model, made_up_tokenizer(self.model.vocabulary_size).model, maker, precision)
+            if shortlist is not None:
+                shortlist.write(folder / SHORTLIST_FILE)
         elif maker == "ctranslate2":
             from benchmarks.systems.ctranslate2_system import spec_of, write_model  # noqa: PLC0415 - needs ctranslate2
 
@@ -138,18 +168,25 @@ def trained_model(path: Path) -> ComparedModel:
     return ComparedModel(path.resolve().name, exportable.model, exportable, samples, trained=True)
 
 
-def random_model(config: TransformerConfig, vocabulary_size: int) -> ComparedModel:
-    """Returns an untrained model with fixed random weights.
+def random_model(config: TransformerConfig, vocabulary_size: int, *, marian: bool = False) -> ComparedModel:
+    """Returns an untrained model with fixed random weights; that of Marian's kind has a shortlist.
 
-    It repeats the token it starts from with such certainty that every precision does the same. Its bundles therefore
-    have golden sentences like any other.
+    The usual one repeats the token it starts from with such certainty that every precision does the same. Its bundles
+    therefore have golden sentences like any other.
     """
     torch.manual_seed(RANDOM_SEED)
-    model = Transformer(config, vocabulary_size, PAD_ID).eval()
+    model = student(config, vocabulary_size) if marian else Transformer(config, vocabulary_size, PAD_ID).eval()
+    shortlist = draw_shortlist(vocabulary_size) if marian else None
     tokenizer = made_up_tokenizer(vocabulary_size)
     direction = BundleDirection(source=RANDOM_DIRECTION.source, target=RANDOM_DIRECTION.target)
-    exportable = Exportable(model, tokenizer, (direction,), (EOS_ID,), UNK_ID, config.model_dump(mode="json"), steps=0)
-    return ComparedModel("random", model, exportable, [Sample(RANDOM_DIRECTION, next(made_up_words()))], trained=False)
+    settings = model.config.model_dump(mode="json")
+    exportable = Exportable(model, tokenizer, (direction,), (EOS_ID,), UNK_ID, settings, steps=0, shortlist=shortlist)
+    name, texts = "random", [next(made_up_words())]
+    if marian:
+        sources = [source.source_ids[:-1] for source in draw_sources(STUDENT_SAMPLES, vocabulary_size)]
+        name, texts = "student", [tokenizer.decode(source) for source in sources]
+    samples = [Sample(RANDOM_DIRECTION, text) for text in texts]
+    return ComparedModel(name, model, exportable, samples, trained=False, is_marian=marian)
 
 
 class ModelsPlan(BenchmarkPlan):
@@ -160,6 +197,7 @@ class ModelsPlan(BenchmarkPlan):
     random: TransformerConfig = Field(BASE, description="shape of the random model")
     vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MAX_TOKENS, description="tokens of the random model")
     sentences: int | None = Field(None, gt=0, description="number of sentences; null: all")
+    marian: bool = Field(False, description="only a random model of Marian's kind, as bergamot and marian need it")
 
     def corpus(self) -> Corpus:
         """Returns the sentence pairs."""
@@ -168,6 +206,9 @@ class ModelsPlan(BenchmarkPlan):
 
     def models(self) -> list[tuple[ComparedModel, list[SourceSentence]]]:
         """Returns the model of the run, if given, and a random model, with their sentences."""
+        if self.marian:
+            made = random_model(self.random, self.vocabulary_size, marian=True)
+            return [(made, draw_sources(self.sentences or STUDENT_SENTENCES, self.vocabulary_size))]
         corpus = self.corpus()
         trained = None if self.run is None else trained_model(self.run)
         random = random_model(self.random, self.vocabulary_size)

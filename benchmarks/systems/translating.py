@@ -102,6 +102,12 @@ class Translator(ABC):
     def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
         """Returns the target tokens of each sentence, EOS excluded; `batching` is for systems that do not choose it."""
 
+    def translate_parts(
+        self, parts: Sequence[Sequence[SourceSentence]], beam_size: int, batching: Batching
+    ) -> list[Sequence[int]]:
+        """Translates one part after the other."""
+        return [target for part in parts for target in self.translate(part, beam_size, batching)]
+
     def prepare(
         self, *, sentences: str, beam_size: int, batching: str, alone: int | None = None, output: str | None = None
     ) -> Work:
@@ -123,7 +129,7 @@ class Translator(ABC):
         gc.freeze()
 
         def translate() -> int:
-            targets = [list(target) for part in parts for target in self.translate(part, beam_size, chosen)]
+            targets = list(map(list, self.translate_parts(parts, beam_size, chosen)))
             if output is not None:
                 Path(output).write_text(json.dumps(targets), encoding="utf-8")
             return sum(map(len, targets))

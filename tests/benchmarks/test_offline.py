@@ -89,6 +89,20 @@ def test_a_missing_library_is_found_before_measuring(monkeypatch: pytest.MonkeyP
     assert missing.value.name == "ctranslate2"
 
 
+def test_a_system_that_cannot_run_or_hold_the_student_is_left_out_with_its_reason() -> None:
+    systems = ["dragoman:int8", "dragoman:int8:shortlist", "ctranslate2", "bergamot:int8", "marian:int8:shortlist"]
+    student = {"marian": True, "random": {**SHAPE, "decoder_memory": "ssru"}, "marian_python": sys.executable}
+    missing = "expected pymarian==1.12.42, got ModuleNotFoundError: No module named '_pymarian'"
+    tables = plan_of("tsv:nowhere.en-de.tsv", **student, systems=systems, vocabulary_size=96).measure().tables
+    assert [list(table.columns) for table in tables] == [["dragoman:int8"], ["dragoman:int8:shortlist"]]
+    assert tables[1].notes[2:] == [
+        "ctranslate2:fp32 is left out: decoder_memory: expected self_attention, got ssru.",
+        "bergamot:int8 is left out: bergamot_python: expected an interpreter that has bergamot==0.4.5, got null.",
+        f"marian:int8:shortlist is left out: marian_python: {sys.executable}: {missing}.",
+    ]
+    assert figures(tables[0], "greedy, tokens/s")["dragoman:int8"][0] > 0
+
+
 def test_data_of_another_direction_is_rejected(toy_run: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "pairs.de-en.tsv").write_text("wort\tword\n", encoding="utf-8")
     with pytest.raises(CorpusError, match=r"^data: de-en: "):
@@ -105,7 +119,7 @@ def test_a_system_is_written_as_it_is_read(text: str, full: str) -> None:
     assert OfflineSystem.model_validate(full) == system
 
 
-@pytest.mark.parametrize("text", ["", "marian", "ctranslate2:int4", "pytorch:fp16", "dragoman:fp32:cpu:1"])
+@pytest.mark.parametrize("text", ["", "onnx", "marian:fp16", "ctranslate2:int4", "pytorch:fp16", "dragoman:fp32:cpu:1"])
 def test_an_unknown_system_is_rejected(text: str) -> None:
     with pytest.raises(ValidationError, match="OfflineSystem"):
         OfflineSystem.model_validate(text)

@@ -3,14 +3,13 @@
 The decoder has recurrent units (SSRU) instead of self-attention. `Student` follows Marian's equations, batch by batch,
 and can be trained.
 
-Sources: Marian's src/models/transformer.h, src/rnn/cells.h and src/common/binary.cpp.
+Sources: Marian's src/models/transformer.h and src/rnn/cells.h.
 
 Shapes: B sentences, S source length, T target length, V vocabulary.
 """
 
 import math
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,8 @@ from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor, nn
 
+from benchmarks.systems.marian_system import binary_file
+from dragoman.export.imports.marian_files import CONFIG_NAME
 from dragoman.serve.bundle.shortlist import Shortlist
 from tests.support.large_models import Form, random_tensors
 from tests.support.marian import EOS_ID, make_texts, marian_pieces, translate_words
@@ -33,9 +34,6 @@ PIECES, LAYERS = CONFIG["dim-vocabs"][0], CONFIG["enc-depth"]
 WIDTH, INNER, HEADS = (CONFIG[name] for name in ("dim-emb", "transformer-dim-ffn", "transformer-heads"))
 FORM = Form(WIDTH, INNER, LAYERS, HEADS, PIECES)
 BIN_FILE, VOCABULARY_FILE = "model.ende.intgemm.alphas.bin", "vocab.ende.spm"
-FLOAT, INT8, QUANTIZED = 0x0404, 0x0101, 0x4101
-# Name, type, shape and data of a tensor.
-Entry = tuple[str, int, Sequence[int], bytes]
 
 
 @cache
@@ -197,11 +195,11 @@ def write_student(folder: Path, student: Student, suffix: str, *, separate: bool
         tensors |= dict.fromkeys(("encoder_Wemb", "decoder_Wemb"), tensors.pop("Wemb"))
         changed = {"tied-embeddings-all": False, "tied-embeddings": True} | changed
     config = np.frombuffer(yaml.safe_dump(CONFIG | changed).encode() + b"\0", np.int8)
+    stored: dict[str, Any] = {CONFIG_NAME: config, **tensors}
     if suffix == "npz":
-        stored: dict[str, Any] = {"special:model.yml": config, **tensors}
         np.savez(folder / "model.npz", **stored)
     else:
-        (folder / BIN_FILE).write_bytes(binary_file(tensors, config, floats=suffix == "float bin"))
+        (folder / BIN_FILE).write_bytes(binary_file(stored, floats=suffix == "float bin"))
     for side in ("src", "trg") if separate else ("",):
         (folder / f"{side}{VOCABULARY_FILE}").write_bytes(student_pieces())
     return folder
@@ -211,32 +209,6 @@ def write_shortlist(path: Path) -> Path:
     """Writes the shortlist of a model: two frequent tokens, and two for each source token."""
     Shortlist.of(2, [(7 * token % PIECES, PIECES - 1 - token) for token in range(PIECES)]).write(path)
     return path
-
-
-def binary_file(tensors: Mapping[str, NDArray[np.float32]], config: NDArray[np.int8], *, floats: bool = False) -> bytes:
-    """Returns Marian's binary file, with matrices in 8 bits or all in floats."""
-    entries: list[Entry] = [("special:model.yml", INT8, config.shape, config.tobytes())]
-    for name, value in tensors.items():
-        if floats or value.shape[0] == 1:
-            entries.append((name, FLOAT, value.shape, value.tobytes()))
-            continue
-        multiplier = np.float32(127 / np.abs(value).max())
-        integers = np.rint(value * multiplier).clip(-127, 127).astype(np.int8)
-        stored = integers if "Wemb" in name else integers.T
-        entries.append((name, QUANTIZED, value.shape, stored.tobytes() + multiplier.tobytes()))
-    return join_entries(entries)
-
-
-def join_entries(entries: Sequence[Entry]) -> bytes:
-    """Returns a file of names, types, shapes and data; each datum is filled up to a multiple of 256 bytes."""
-    filled = [(name, kind, shape, data + bytes(-len(data) % 256)) for name, kind, shape, data in entries]
-    names = [name.encode() + b"\0" for name, *_ in filled]
-    head = struct.pack("<2Q", 1, len(filled))
-    for name, (_, kind, shape, data) in zip(names, filled, strict=True):
-        head += struct.pack("<4Q", len(name), kind, len(shape), len(data))
-    head += b"".join(names) + b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, _, shape, _ in filled)
-    padding = -(len(head) + 8) % 256
-    return head + struct.pack("<Q", padding) + bytes(padding) + b"".join(data for *_, data in filled)
 
 
 def write_random_student(folder: Path, form: Form, decoder_layers: int) -> int:
@@ -250,7 +222,7 @@ def write_random_student(folder: Path, form: Form, decoder_layers: int) -> int:
     sizes = {"dim-emb": form.width, "transformer-dim-ffn": form.inner, "transformer-heads": form.heads}
     sizes |= {"enc-depth": form.layers, "dec-depth": decoder_layers}
     config = np.frombuffer(yaml.safe_dump(CONFIG | sizes).encode() + b"\0", np.int8)
-    (folder / BIN_FILE).write_bytes(binary_file(tensors, config))
+    (folder / BIN_FILE).write_bytes(binary_file({CONFIG_NAME: config, **tensors}))
     vocabulary = sentencepiece_model_pb2.ModelProto.FromString(student_pieces())  # type: ignore[attr-defined]
     for number in range(form.vocabulary - PIECES):
         vocabulary.pieces.add(piece=f"word{number}", score=-99.0)

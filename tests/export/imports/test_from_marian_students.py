@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from benchmarks.systems.marian_system import FLOAT, QUANTIZED, Entry, join_entries
 from dragoman.export.imports.common import ImportedModelError, ImportOptions, importing
 from dragoman.export.imports.marian_bin import read_marian_bin
 from dragoman.export.imports.marian_files import import_marian_files
@@ -20,17 +21,7 @@ from dragoman.hub.store import Store
 from dragoman.serve.search.options import SearchOptions
 from tests.support.comparisons import targets, write_imported
 from tests.support.marian import EOS_ID, make_texts
-from tests.support.marian_student import (
-    BIN_FILE,
-    FLOAT,
-    QUANTIZED,
-    Entry,
-    Student,
-    encode,
-    join_entries,
-    write_shortlist,
-    write_student,
-)
+from tests.support.marian_student import BIN_FILE, Student, encode, write_shortlist, write_student
 from tests.support.search_reference import search
 
 LIMIT = 20
