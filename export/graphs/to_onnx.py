@@ -13,7 +13,7 @@ from torch.export import Dim
 
 from dragoman.export.graphs.graph_files import ExportedGraphs, write_graphs
 from dragoman.export.graphs.graphs import Graphs
-from dragoman.export.graphs.weightless import LOG_PROBABILITIES_GRAPH, TOPK_GRAPH, read_graph
+from dragoman.export.graphs.weightless import LOG_PROBABILITIES, TOPK, weightless_graph
 from dragoman.serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
     DECODER_FILE,
@@ -43,8 +43,8 @@ def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
     files = {
         ENCODER_FILE: encoder,
         DECODER_FILE: _export_decoder(graphs.decoder, graphs, outputs),
-        LOG_PROBABILITIES_FILE: read_graph(LOG_PROBABILITIES_GRAPH, OPSET),
-        TOPK_FILE: read_graph(TOPK_GRAPH, OPSET),
+        LOG_PROBABILITIES_FILE: weightless_graph(LOG_PROBABILITIES, OPSET),
+        TOPK_FILE: weightless_graph(TOPK, OPSET),
     }
     if graphs.aligned_decoder is not None:
         files[ALIGNED_DECODER_FILE] = _export_decoder(graphs.aligned_decoder, graphs, (*outputs, ALIGNMENTS))

@@ -18,78 +18,20 @@ FOLDER = Path(__file__).parent.parent.parent / "serve" / "runtime" / "cuda" / "d
 IR_VERSION = 11
 # Every operator has a CUDA kernel at this version, which is not the newest.
 DEVICE_OPSET = 20
-# NaN, +inf or only -inf in a row give NaN.
-LOG_PROBABILITIES_GRAPH = """
-log_probabilities (float[R, V] logits) => (float[R, V] log_probabilities)
-{
-    log_probabilities = LogSoftmax <axis = -1> (logits)
-}"""
-# The best tokens come first; in a tie the lower id comes first.
-TOPK_GRAPH = """
-topk (float[R, V] scores, int64[1] count) => (float[R, K] best_scores, int64[R, K] token_ids)
-{
-    best_scores, token_ids = TopK <axis = -1> (scores, count)
-}"""
-DEVICE_GRAPHS = (
-    TOPK_GRAPH,
-    # The best token of each row, the lower id in a tie, and its log-probability. `last_id` is that of the vocabulary. A
-    # row with NaN, with +inf or with only -inf gets NaN log-probabilities but a valid id: an index out of bounds would
-    # destroy the CUDA context.
-    """
-choose (float[R, V] logits, int64[1, 1] last_id)
-    => (float[R, V] log_probabilities, int64[R, 1] token_ids, float[R, 1] token_scores)
-    <int64[1] one = {1}, int64[1, 1] zero = {0}>
-{
-    log_probabilities = LogSoftmax <axis = -1> (logits)
-    _, ranked_ids = TopK <axis = -1> (logits, one)
-    positive_ids = Max (ranked_ids, zero)
-    token_ids = Min (positive_ids, last_id)
-    token_scores = GatherElements <axis = 1> (log_probabilities, token_ids)
-}""",
-    """
-token_scores (float[R, V] log_probabilities, int64[R, 1] token_ids) => (float[R, 1] token_scores)
-{
-    token_scores = GatherElements <axis = 1> (log_probabilities, token_ids)
-}""",
-    # The output is the target; bound to the same memory, it is updated in place. The source may share that memory: all
-    # reads precede the writes.
-    """
-copy_rows (float[N, W] source, float[P, W] target, int64[M] source_rows, int64[M, 1] target_rows)
-    => (float[P, W] copied)
-{
-    rows = Gather <axis = 0> (source, source_rows)
-    copied = ScatterND (target, target_rows, rows)
-}""",
-    """
-gather_rows (float[N, W] source, int64[M] source_rows) => (float[M, W] rows)
-{
-    rows = Gather <axis = 0> (source, source_rows)
-}""",
-    # The old positions of another capacity of caches.
-    """
-resize (float[R, H, C, D] source, int64[P] positions) => (float[R, H, P, D] resized)
-{
-    resized = Gather <axis = 2> (source, positions)
-}""",
-    # Memory that a device allocates.
-    """
-zeros (int64[1] words) => (float[W] zeros)
-{
-    zeros = ConstantOfShape (words)
-}""",
-)
+# In ONNX's text format, by name, one blank line apart.
+_TEXTS = Path(__file__).with_suffix(".onnxtxt").read_text(encoding="utf-8").split("\n\n")
+GRAPHS: dict[str, onnx.GraphProto] = {graph.name: graph for graph in map(parser.parse_graph, _TEXTS)}
+LOG_PROBABILITIES, TOPK = "log_probabilities", "topk"
 
 
-def read_graph(text: str, opset: int) -> onnx.ModelProto:
-    """Returns the model of a graph in ONNX's text format."""
-    graph = parser.parse_graph(text)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=IR_VERSION)
+def weightless_graph(name: str, opset: int) -> onnx.ModelProto:
+    """Returns the model of a graph of `weightless.onnxtxt`."""
+    return helper.make_model(GRAPHS[name], opset_imports=[helper.make_opsetid("", opset)], ir_version=IR_VERSION)
 
 
 def device_graphs() -> dict[str, onnx.ModelProto]:
     """Returns the device graphs by file name."""
-    models = (read_graph(text, DEVICE_OPSET) for text in DEVICE_GRAPHS)
-    return {f"{model.graph.name}.onnx": model for model in models}
+    return {f"{name}.onnx": weightless_graph(name, DEVICE_OPSET) for name in GRAPHS if name != LOG_PROBABILITIES}
 
 
 if __name__ == "__main__":

@@ -29,18 +29,6 @@ TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 SAFETENSORS_SUFFIX = ".safetensors"
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
-# Search options that change the tokens and that Dragoman does not support.
-EXPECTED_SEARCH: dict[str, object] = {
-    "forced_bos_token_id": None,
-    "repetition_penalty": 1.0,
-    "no_repeat_ngram_size": 0,
-    "encoder_no_repeat_ngram_size": 0,
-    "min_length": 0,
-    "suppress_tokens": None,
-    "begin_suppress_tokens": None,
-}
-# The same for models that force a token for the target language.
-EXPECTED_MULTILINGUAL_SEARCH = {name: value for name, value in EXPECTED_SEARCH.items() if name != "forced_bos_token_id"}
 # Names of the embeddings and of the output matrix. A checkpoint stores a tied matrix under one of them or under all.
 SHARED, SOURCE, TARGET, OUTPUT = (
     "model.shared.weight",

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
@@ -29,6 +30,8 @@ Array = NDArray[np.float32]
 # A parameter of a model is in its file, or computed.
 Parameter = StoredArray | Array
 
+# The fields and options that readers expect, with their values.
+EXPECTED: dict[str, dict[str, object]] = yaml.safe_load(Path(__file__).with_name("expected.yaml").read_text("utf-8"))
 # The default limits of imported models, those of our own models.
 USUAL_MAX_TOKENS = 256
 

@@ -19,8 +19,6 @@ from dragoman.export.imports import checkpoint, common, fairseq, multilingual
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.language_codes import flores_codes
 
-EXPECTED_FIELDS: dict[str, object] = {"model_type": "m2m_100", "is_encoder_decoder": True, "tie_word_embeddings": True}
-EXPECTED_TOKENIZER: dict[str, object] = {"legacy_behaviour": False, "language_codes": "m2m100"}
 VOCABULARY_FILE = "vocab.json"
 SMALL100_FILE, SMALL100_CLASS = "tokenization_small100.py", "SMALL100Tokenizer"
 # The first row of the position table is that of the padding token's successor.
@@ -37,9 +35,8 @@ class _Vocabulary(NamedTuple):
 
 def import_m2m100(folder: Path, options: common.ImportOptions) -> checkpoint.Imported:
     """Reads a checkpoint; raises ImportedModelError if it is not supported."""
-    config = checkpoint.read_config(
-        folder, checkpoint.CheckpointConfig, EXPECTED_FIELDS, checkpoint.EXPECTED_MULTILINGUAL_SEARCH
-    )
+    expected, expected_search = common.EXPECTED["m2m100"], common.EXPECTED["multilingual search"]
+    config = checkpoint.read_config(folder, checkpoint.CheckpointConfig, expected, expected_search)
     path = folder / fairseq.SENTENCEPIECE_FILE
     model_file = common.read_bytes(path)
     vocabulary = _read_vocabulary(folder, config, model_file)
@@ -52,7 +49,7 @@ def import_m2m100(folder: Path, options: common.ImportOptions) -> checkpoint.Imp
 def _read_vocabulary(folder: Path, config: checkpoint.CheckpointConfig, model_file: bytes) -> _Vocabulary:
     path, settings_path = folder / VOCABULARY_FILE, folder / checkpoint.TOKENIZER_CONFIG_FILE
     settings = checkpoint.read_optional_fields(settings_path)
-    for name, value in EXPECTED_TOKENIZER.items():
+    for name, value in common.EXPECTED["m2m100 tokenizer"].items():
         if settings.get(name, value) != value:
             raise common.ImportedModelError(f"{settings_path}: {name}: {settings[name]}: expected {value}")
     if path.exists():

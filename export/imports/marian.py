@@ -13,7 +13,6 @@ from pydantic import Field
 from dragoman.export.imports import common
 from dragoman.export.imports.checkpoint import (
     CONFIG_FILE,
-    EXPECTED_SEARCH,
     OUTPUT,
     SHARED,
     SOURCE,
@@ -31,16 +30,6 @@ from dragoman.export.imports.checkpoint import (
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.manifest import MAX_VOCABULARY
-
-# Marian variants with another computation are rejected. A missing field has the value listed here.
-EXPECTED_FIELDS: dict[str, object] = {
-    "model_type": "marian",
-    "is_encoder_decoder": True,
-    "normalize_before": False,
-    "normalize_embedding": False,
-    "add_final_layer_norm": False,
-    "static_position_embeddings": True,
-}
 
 
 class MarianConfig(CheckpointConfig):
@@ -77,7 +66,7 @@ class MarianConfig(CheckpointConfig):
 
 def import_marian(folder: Path, options: common.ImportOptions) -> Imported:
     """Reads a checkpoint; raises ImportedModelError if it is not supported."""
-    config = read_config(folder, MarianConfig, EXPECTED_FIELDS, EXPECTED_SEARCH)
+    config = read_config(folder, MarianConfig, common.EXPECTED["marian"], common.EXPECTED["search"])
     settings = read_optional_fields(folder / TOKENIZER_CONFIG_FILE)
     tokenizer = _tokenizer(folder, config, settings)
     model = _model(folder, config, options)

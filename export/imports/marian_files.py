@@ -32,25 +32,8 @@ CONFIG_NAME = "special:model.yml"
 # The limit of a file with 8-bit weights; the largest known one has 60 MB.
 MAX_BIN_BYTES = 1 << 30
 ACTIVATIONS: dict[str, InnerActivation] = {"relu": "relu", "gelu": "gelu", "swish": "silu"}
-# Other values make another computation. A missing option has the value listed here.
-EXPECTED: dict[str, object] = {
-    "type": "transformer",
-    "transformer-no-projection": False,
-    "transformer-train-position-embeddings": False,
-    "transformer-no-bias": False,
-    "transformer-no-affine": False,
-    "transformer-rnn-projection": False,
-    "transformer-tied-layers": [],
-    "transformer-depth-scaling": False,
-    "transformer-ffn-depth": 2,
-    "transformer-decoder-ffn-depth": 0,
-    "lemma-dim-emb": 0,
-    # Versions of Marian differ: earlier ones normalize the query of self-attention, but not its keys and values.
-    "transformer-preprocess": "",
-}
-# The sub-layers by which a decoder reads earlier positions, and options that recurrent units need.
+# The sub-layers by which a decoder reads earlier positions.
 MEMORIES: dict[str, Memory] = {"self-attention": "self_attention", "rnn": "ssru"}
-EXPECTED_OF_UNITS: dict[str, object] = {"dec-cell": "ssru", "layer-normalization": False}
 # The option for each place of a normalization, and its value without dropout, which does nothing in translation.
 NORMS = {"transformer-postprocess-emb": "", "transformer-postprocess": "an", "transformer-postprocess-top": ""}
 
@@ -147,7 +130,8 @@ def _read_options(path: Path, config: Mapping[str, object]) -> _Options:
         known = ", ".join(MEMORIES)
         raise common.ImportedModelError(f"{path}: transformer-decoder-autoreg: {autoregression}: expected {known}")
     memory = MEMORIES[autoregression]
-    for name, value in (EXPECTED | (EXPECTED_OF_UNITS if memory == "ssru" else {})).items():
+    units = common.EXPECTED["marian units"] if memory == "ssru" else {}
+    for name, value in (common.EXPECTED["marian files"] | units).items():
         if config.get(name, value) != value:
             raise common.ImportedModelError(f"{path}: {name}: {config[name]}: expected {value or 'none'}")
     for name, value in NORMS.items():

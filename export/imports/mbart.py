@@ -16,15 +16,6 @@ from dragoman.export.imports import checkpoint, common, fairseq
 from dragoman.export.imports.multilingual import FROM_SOURCE, MBART50_TOKENS, find_languages, select_directions
 from dragoman.model.weights import TransformerWeights
 
-EXPECTED_FIELDS: dict[str, object] = {
-    "model_type": "mbart",
-    "is_encoder_decoder": True,
-    "tie_word_embeddings": True,
-    "normalize_before": True,
-    "normalize_embedding": True,
-    "add_final_layer_norm": True,
-    "static_position_embeddings": False,
-}
 TOKENIZERS = ("MBart50Tokenizer", "MBart50TokenizerFast")
 # The first rows of the position table are not used.
 UNUSED_POSITIONS = 2
@@ -39,7 +30,8 @@ class MBartConfig(checkpoint.CheckpointConfig):
 
 def import_mbart(folder: Path, options: common.ImportOptions) -> checkpoint.Imported:
     """Reads a checkpoint; raises ImportedModelError if it is not supported."""
-    config = checkpoint.read_config(folder, MBartConfig, EXPECTED_FIELDS, checkpoint.EXPECTED_MULTILINGUAL_SEARCH)
+    expected, expected_search = common.EXPECTED["mbart"], common.EXPECTED["multilingual search"]
+    config = checkpoint.read_config(folder, MBartConfig, expected, expected_search)
     _check_tokenizer(folder, config)
     path = folder / fairseq.SENTENCEPIECE_FILE
     model_file = common.read_bytes(path)

@@ -91,7 +91,7 @@ class T5Config(checkpoint.StoredConfig):
 
 def import_t5(folder: Path, options: common.ImportOptions) -> checkpoint.Imported:
     """Reads a checkpoint; raises ImportedModelError if it is not supported."""
-    config = checkpoint.read_config(folder, T5Config, {"is_encoder_decoder": True}, checkpoint.EXPECTED_SEARCH)
+    config = checkpoint.read_config(folder, T5Config, common.EXPECTED["t5"], common.EXPECTED["search"])
     path = folder / SENTENCEPIECE_FILE
     model_file = common.read_bytes(path)
     pieces = filled(path, list(common.stored_pieces(path, model_file)), config.vocab_size)
