@@ -11,7 +11,7 @@ from dragoman.export.imports.shards import is_index, read_index
 from dragoman.hub.licenses import describe_license
 from dragoman.hub.names import HubError, Languages
 from dragoman.hub.progress import report
-from dragoman.hub.repository import NEEDED, OPTIONAL, SUPPORTED, Kind, kind_of
+from dragoman.hub.repository import KINDS, SUPPORTED, Kind, kind_of
 from dragoman.hub.store import Store
 from dragoman.model.errors import UserError
 from dragoman.serve.bundle.bundle import Bundle, BundleError
@@ -93,7 +93,7 @@ def _files(source: ModelFiles, kind: Kind) -> Iterator[Path]:
     if kind == "marian" and is_marian_folder(source.path):
         yield from sorted(path for path in source.path.iterdir() if path.suffix in SUFFIXES)
         return
-    names = sorted({*(name for group in NEEDED[kind] for name in group), *OPTIONAL[kind]})
+    names = sorted({*(name for group in KINDS[kind].groups for name in group), *KINDS[kind].optional})
     # SentencePiece models may be in the folder above that of a CTranslate2 model.
     folders = (source.path, source.path.parent) if kind == "ctranslate2" else (source.path,)
     for path in (folder / name for folder in folders for name in names):

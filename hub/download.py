@@ -289,10 +289,10 @@ class _Download:
         self._part.unlink()
 
     def _check_hash(self) -> None:
-        for expected, digest in (
-            (self._file.sha256, hashlib.sha256()),
-            (self._file.git_sha1, _git_digest(self._content)),
-        ):
+        # An object id of git is the hash of a header and the content.
+        header = f"blob {self._content.stat().st_size}\0".encode()
+        git_digest = hashlib.sha1(header, usedforsecurity=False)
+        for expected, digest in ((self._file.sha256, hashlib.sha256()), (self._file.git_sha1, git_digest)):
             if expected is None:
                 continue
             with self._content.open("rb") as content:
@@ -322,8 +322,3 @@ class _Download:
         self._remove()
         where = f"{self._access.model}: {self._file.name}"
         return HubError(f"{where}: {problem}: repeat the command; if that fails, {advice}")
-
-
-def _git_digest(part: Path) -> "hashlib._Hash":
-    """Returns the beginning of the object id of a file in git."""
-    return hashlib.sha1(f"blob {part.stat().st_size}\0".encode(), usedforsecurity=False)

@@ -78,7 +78,10 @@ def install(
     """Installs a model, or with `update` its current revision; raises HubError if that fails."""
     reference = parse_name(name)
     if isinstance(reference, LocalModel):
-        return _install_local(store, reference, languages)
+        if reference.is_served_directly:
+            raise HubError(f"{reference.path}: already a bundle or a folder of bundles: serve it alone")
+        path = reference.path.resolve()
+        return _convert(store, ModelFiles(path, _model_name(path.name), languages), str(path), str(path))
     # A pair and the model that is chosen for it are one model.
     found = find_installed(store, reference)
     if found is not None and not update:
@@ -97,13 +100,6 @@ def install(
             raise
         problem = f"{name}: not installed, and no connection: {error.reason}"
         raise HubError(f"{problem}: check the network, or {BRING.format(name)}") from error
-
-
-def _install_local(store: Store, reference: LocalModel, languages: Languages) -> Installed:
-    if reference.is_served_directly:
-        raise HubError(f"{reference.path}: already a bundle or a folder of bundles: serve it alone")
-    path = reference.path.resolve()
-    return _convert(store, ModelFiles(path, _model_name(path.name), languages), str(path), str(path))
 
 
 def _install_remote(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
+import yaml
 from pydantic import BaseModel, Field, TypeAdapter
 
 from dragoman.export.imports.shards import WEIGHT_FILES, is_index, read_index
@@ -25,42 +26,31 @@ from dragoman.serve.bundle.files import one_line, read_json
 Kind = Literal["marian", "multilingual", "t5", "ctranslate2"]
 
 CONFIG = "config.json"
-# Each group holds files of which a repository needs one, the preferred one first.
-NEEDED: dict[Kind, tuple[tuple[str, ...], ...]] = {
-    "marian": ((CONFIG,), ("vocab.json",), ("source.spm",), ("target.spm",), WEIGHT_FILES),
-    "multilingual": ((CONFIG,), ("sentencepiece.bpe.model",), WEIGHT_FILES),
-    "t5": ((CONFIG,), ("spiece.model",), WEIGHT_FILES),
-    "ctranslate2": ((CONFIG,), ("model.bin",)),
-}
-OPTIONAL: dict[Kind, tuple[str, ...]] = {
-    "marian": ("generation_config.json", "tokenizer_config.json", "target_vocab.json"),
-    "multilingual": ("generation_config.json", "tokenizer_config.json", "vocab.json", "tokenization_small100.py"),
-    "t5": ("generation_config.json", "tokenizer_config.json"),
-    "ctranslate2": (
-        *(f"{text}_vocabulary.{suffix}" for text in ("shared", "source", "target") for suffix in ("json", "txt")),
-        *("source.spm", "target.spm", "sentencepiece.model", "sentencepiece.bpe.model", "tokenizer.model", "spm.model"),
-        "spiece.model",
-    ),
-}
-# Files that tell the kind of a model, the deciding one first.
-KIND_OF_FILE: dict[str, Kind] = {
-    "model.bin": "ctranslate2",
-    "sentencepiece.bpe.model": "multilingual",
-    "spiece.model": "t5",
-}
-FULL_COMMIT = 40
-# The `model_type` in the configuration of a checkpoint.
-MODEL_TYPES: dict[Kind, tuple[str, ...]] = {
-    "marian": ("marian",),
-    "multilingual": ("m2m_100", "mbart"),
-    "t5": ("t5", "mt5"),
-}
 SUPPORTED = (
     "expected a Marian checkpoint, as OPUS-MT has, a checkpoint of M2M100, NLLB-200, SMaLL-100, mBART-50, T5 or "
     "MADLAD-400, or a CTranslate2 model; see docs/import.md"
 )
 
 OTHER_REVISION = "choose another revision"
+
+
+class KindFiles(BaseModel):
+    """The files of a kind of model; `repository.yaml` explains the fields."""
+
+    decided_by: str
+    needed: tuple[str, ...]
+    optional: tuple[str, ...]
+    types: tuple[str, ...] = ()
+
+    @property
+    def groups(self) -> list[tuple[str, ...]]:
+        """The groups of files of which a repository needs one, the preferred one first."""
+        return [*((name,) for name in self.needed), *([WEIGHT_FILES] if self.types else [])]
+
+
+KINDS = TypeAdapter(dict[Kind, KindFiles]).validate_python(
+    yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+)
 
 
 class _Lfs(BaseModel):
@@ -152,11 +142,14 @@ def find_snapshot(reference: RepositoryModel) -> Snapshot:
     }
     kind = _kind(reference, available)
     files = tuple(available[name] for name in _wanted(kind, available))
+    card = answer.card or {}
+    # A license outside the hub's list has a name of its own.
+    stated = card.get("license_name") or card.get("license")
     return Snapshot(
         access=access,
         files=files,
         origin=f"{reference.repository}@{answer.sha}",
-        license=_license(answer.card or {}),
+        license=one_line(stated) if isinstance(stated, str) else None,
         facts=(f"page: {page}",),
         reference=reference,
         page=page,
@@ -165,15 +158,9 @@ def find_snapshot(reference: RepositoryModel) -> Snapshot:
     )
 
 
-def _license(card: Mapping[str, Any]) -> str | None:
-    """Returns the name of a license outside the hub's list, else its identifier, from the metadata of a model card."""
-    stated = card.get("license_name") or card.get("license")
-    return one_line(stated) if isinstance(stated, str) else None
-
-
 def _kind(reference: RepositoryModel, names: Collection[str]) -> Kind:
     kind = kind_of(names)
-    for group in NEEDED[kind]:
+    for group in KINDS[kind].groups:
         if not any(name in names for name in group):
             raise HubError(f"{reference}: has no file {' or '.join(group)}: {SUPPORTED}")
     return kind
@@ -181,13 +168,13 @@ def _kind(reference: RepositoryModel, names: Collection[str]) -> Kind:
 
 def kind_of(names: Collection[str]) -> Kind:
     """Returns the kind of a model with a configuration of these files."""
-    return next((kind for file, kind in KIND_OF_FILE.items() if file in names), "marian")
+    return next((kind for kind, files in KINDS.items() if files.decided_by in names), "marian")
 
 
 def _wanted(kind: Kind, names: Collection[str]) -> Iterator[str]:
-    for group in NEEDED[kind]:
+    for group in KINDS[kind].groups:
         yield next(name for name in group if name in names)
-    yield from (name for name in OPTIONAL[kind] if name in names)
+    yield from (name for name in KINDS[kind].optional if name in names)
 
 
 def _check_type(reference: RepositoryModel, kind: Kind, path: Path) -> None:
@@ -197,7 +184,8 @@ def _check_type(reference: RepositoryModel, kind: Kind, path: Path) -> None:
         path.unlink()
         raise HubError(f"{reference}: {CONFIG}: not JSON: {error}: {OTHER_REVISION}") from error
     model_type = content.get("model_type") if isinstance(content, dict) else None
-    if kind in MODEL_TYPES and model_type not in MODEL_TYPES[kind]:
+    types = KINDS[kind].types
+    if types and model_type not in types:
         raise HubError(f"{reference}: {CONFIG}: model_type: {json.dumps(model_type)}: {SUPPORTED}")
 
 

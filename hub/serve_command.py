@@ -48,7 +48,12 @@ class ServeModelsCommand(ServeCommand):
             print(DEMO_NOTE, flush=True)
             super().cli_cmd()
             return
-        found = self.model_copy(update={"bundle": self._find_bundle(), "more": []})
+        from dragoman.hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
+
+        # The first process of a container ignores signals without a handler; a download takes minutes.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        bundle = find_bundle([str(self.bundle), *self.more])
+        found = self.model_copy(update={"bundle": bundle, "more": []})
         super(ServeModelsCommand, found).cli_cmd()
 
     def model_source(self) -> "ModelSource | None":
@@ -58,10 +63,3 @@ class ServeModelsCommand(ServeCommand):
         from dragoman.hub.on_demand import CatalogSource  # noqa: PLC0415 - keeps --help quick
 
         return CatalogSource(self.on_demand, self.on_demand_max_bytes, self.on_demand_downloads)
-
-    def _find_bundle(self) -> Path:
-        from dragoman.hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
-
-        # The first process of a container ignores signals without a handler; a download takes minutes.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-        return find_bundle([str(self.bundle), *self.more])
