@@ -26,8 +26,8 @@ MAX_TOKEN_PAIRS = 30_000_000
 Ids = NDArray[np.int64]
 
 
-class _Pair(NamedTuple):
-    """The distinct tokens of a source, with prefix and suffix, and the tokens of its translation."""
+class Pair(NamedTuple):
+    """The tokens of a source and of its translation."""
 
     source: Ids
     target: Ids
@@ -44,7 +44,7 @@ def make_shortlist(exportable: Exportable, corpora: Sequence[Corpus]) -> Shortli
     if not exportable.source_suffix:
         raise RunError("shortlist: expected a model whose sources end with a token")
     tokens, pairs = exportable.model.vocabulary_size, _read_pairs(exportable, corpora)
-    keys, probabilities = _learn(pairs, tokens)
+    keys, probabilities = learn(pairs, tokens)
     order = np.lexsort((-probabilities, keys // tokens))
     sources, targets = keys[order] // tokens, keys[order] % tokens
     ranks = np.arange(len(sources)) - np.searchsorted(sources, sources)
@@ -57,22 +57,25 @@ def make_shortlist(exportable: Exportable, corpora: Sequence[Corpus]) -> Shortli
     return Shortlist.of(0, entries)
 
 
-def _read_pairs(exportable: Exportable, corpora: Sequence[Corpus]) -> list[_Pair]:
-    """Returns the pairs in tokens, evenly spread ones of a large corpus."""
+def _read_pairs(exportable: Exportable, corpora: Sequence[Corpus]) -> list[Pair]:
+    """Returns the pairs in tokens, of a source the distinct ones; evenly spread ones of a large corpus."""
     pairs = []
     for corpus in corpora:
         prefix = find_direction(exportable, corpus.languages).source_prefix
         for source, target in zip(corpus.sources, corpus.targets, strict=True):
             target_ids = np.array(exportable.tokenizer.encode_target(target), np.int64)
-            pairs.append(_Pair(np.unique(exportable.source_ids(prefix, source)), target_ids))
+            pairs.append(Pair(np.unique(exportable.source_ids(prefix, source)), target_ids))
     token_pairs = sum(len(pair.source) * len(pair.target) for pair in pairs)
     if not token_pairs:
         raise RunError("shortlist: expected sentence pairs, got none")
     return pairs[:: -(-token_pairs // MAX_TOKEN_PAIRS)]
 
 
-def _learn(pairs: Sequence[_Pair], tokens: int) -> tuple[Ids, NDArray[np.float64]]:
-    """Returns the tokens that occur together, as source * tokens + target, and the probabilities of the target."""
+def learn(pairs: Sequence[Pair], tokens: int) -> tuple[Ids, NDArray[np.float64]]:
+    """Returns the tokens that occur together, ascending, and the probability of the target given the source, each [K].
+
+    Two tokens are one number, source * tokens + target.
+    """
     # All pairs of a source token and an occurrence of a target token, N in total.
     all_keys = np.concatenate([(pair.source * tokens + pair.target[:, None]).ravel() for pair in pairs])
     lengths = np.concatenate([np.full(len(pair.target), len(pair.source)) for pair in pairs])

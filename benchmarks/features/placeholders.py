@@ -12,7 +12,7 @@ from collections import Counter
 
 import sacrebleu
 
-from benchmarks.harness.feature import fields_of, service_options_of, show
+from benchmarks.harness.feature import fields_of, options_of, show
 from dragoman.model.data.corpus import read_corpus
 from dragoman.serve.local.translator import LocalTranslator
 
@@ -63,6 +63,6 @@ async def measure(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = service_options_of(__doc__)
+    parser = options_of(__doc__)
     parser.add_argument("--texts", type=int, default=2000)
     asyncio.run(measure(parser.parse_args()))

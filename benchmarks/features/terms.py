@@ -22,9 +22,9 @@ from typing import Any, Literal
 
 import numpy as np
 import sacrebleu
-from numpy.typing import NDArray
 
-from benchmarks.harness.feature import fields_of, service_options_of, show
+from benchmarks.harness.feature import fields_of, options_of, show
+from dragoman.export.shortlist import Pair, learn
 from dragoman.model.data.corpus import read_corpus
 from dragoman.serve.local.translator import LocalTranslator
 from dragoman.serve.protect.terms.entry import Entry
@@ -34,8 +34,7 @@ from dragoman.serve.protect.terms.sentence_terms import TermWay
 Way = Literal["none", "terms", "replaced"]
 WAYS: tuple[Way, ...] = ("none", "terms", "replaced")
 _WORD = re.compile(r"\w+")
-# Rounds of model 1, and what an entry needs: letters, occurrences, and probability of the best and of other forms.
-_ROUNDS = 5
+# What an entry needs: letters, occurrences, and probability of the best and of other forms.
 _MIN_LETTERS, _MIN_OCCURRENCES = 4, 5
 _MIN_PROBABILITY, _MIN_SHARE = 0.3, 0.3
 _MAX_FORMS = 4
@@ -45,16 +44,8 @@ def build_dictionary(sources: Sequence[str], targets: Sequence[str]) -> list[Ent
     """Returns the entries of words with probable translations."""
     source_ids, source_words = _numbered([text.lower() for text in sources])
     target_ids, target_words = _numbered(targets)
-    pairs, numbers = _pairs(source_ids, target_ids, len(target_words))
-    cells, cell_of_pair = np.unique(pairs, return_inverse=True)
-    source_of_cell = cells // len(target_words)
-    probability = np.ones(len(cells))
-    for _ in range(_ROUNDS):
-        weights = probability[cell_of_pair]
-        # The words of the text share each word of its translation.
-        weights /= np.bincount(numbers, weights)[numbers]
-        counts = np.bincount(cell_of_pair, weights, len(cells))
-        probability = counts / np.bincount(source_of_cell, counts)[source_of_cell]
+    ids = ([np.array(words, np.int64) for words in side] for side in (source_ids, target_ids))
+    cells, probability = learn(list(map(Pair, *ids)), len(target_words))
     occurrences = Counter(number for ids in source_ids for number in ids)
     forms: dict[int, list[tuple[float, str]]] = {}
     for cell in np.flatnonzero(probability > _MIN_PROBABILITY * _MIN_SHARE).tolist():
@@ -72,19 +63,6 @@ def _numbered(texts: Sequence[str]) -> tuple[list[list[int]], list[str]]:
     numbers: dict[str, int] = {}
     ids = [[numbers.setdefault(word, len(numbers)) for word in _WORD.findall(text)] for text in texts]
     return ids, list(numbers)
-
-
-def _pairs(
-    source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]], target_words: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns each pair of words in a pair of sentences as one number, and the number of its word among all targets."""
-    cells, numbers, count = list[NDArray[np.int64]](), list[NDArray[np.int64]](), 0
-    for left, right in zip(source_ids, target_ids, strict=True):
-        grid = np.add.outer(np.array(left, np.int64) * target_words, np.array(right, np.int64))
-        cells.append(grid.ravel())
-        numbers.append(np.broadcast_to(np.arange(count, count + len(right)), grid.shape).ravel())
-        count += len(right)
-    return np.concatenate(cells), np.concatenate(numbers)
 
 
 def _is_term(word: str, occurrences: int) -> bool:
@@ -187,7 +165,7 @@ async def measure(bundle: Path, data: str, folder: Path | None) -> list[dict[str
 
 def main() -> None:
     """Prints a table and the outcomes as JSON."""
-    options = service_options_of(__doc__).parse_args()
+    options = options_of(__doc__).parse_args()
     outcomes = asyncio.run(measure(options.bundle, options.data, options.multi30k_folder))
     shares = dict.fromkeys(("included", "present", "decoded", "placed"), "{:.1%}")
     show(outcomes, {**shares, "bleu": "{:.2f}", "mean_ms": "{:.1f}", "p95_ms": "{:.1f}"})

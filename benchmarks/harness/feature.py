@@ -10,17 +10,11 @@ from tabulate import tabulate
 
 
 def options_of(document: str | None) -> argparse.ArgumentParser:
-    """Returns a parser with the first sentence of a document as description, and the folder of the data."""
+    """Returns a parser with the first line of a document as description, the bundle to serve, and the data."""
     parser = argparse.ArgumentParser(description=str(document).partition("\n")[0])
-    parser.add_argument("--multi30k-folder", type=Path)
-    return parser
-
-
-def service_options_of(document: str | None) -> argparse.ArgumentParser:
-    """Returns the same with the bundle to serve and the data to translate."""
-    parser = options_of(document)
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--data", default="multi30k:en-de")
+    parser.add_argument("--multi30k-folder", type=Path)
     return parser
 
 
