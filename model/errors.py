@@ -7,24 +7,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 # What to do, by the kind of a failed system call.
-_REMEDIES = {
-    errno.ENOENT: "check the path",
-    errno.EACCES: "change its permissions, or run the command as its owner",
-    errno.EPERM: "change its permissions, or run the command as its owner",
-    errno.EISDIR: "expected a file",
-    errno.ENOTDIR: "expected a folder",
-    errno.EEXIST: "choose another path, or remove it",
-    errno.ENOTEMPTY: "choose another path, or empty it",
-    errno.EROFS: "choose a path on a disk that can be written",
-    errno.ENOSPC: "free space, or choose a path on another disk",
-    errno.EDQUOT: "free space, or choose a path on another disk",
-    errno.ENAMETOOLONG: "choose a shorter path",
-    errno.ELOOP: "correct the links",
-    errno.EMFILE: "raise the limit of open files with `ulimit -n`",
-    errno.ENXIO: "expected a file",
-    errno.EADDRINUSE: "choose another port, or stop the program that uses it",
-    errno.EADDRNOTAVAIL: "choose an address of this machine",
-}
+_ROWS = (line.split("\t") for line in Path(__file__).with_name("remedies.tsv").read_text("utf-8").splitlines())
+_REMEDIES: dict[int, str] = {getattr(errno, name): remedy for name, remedy in _ROWS}
 
 
 class UserError(Exception):

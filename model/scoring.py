@@ -112,13 +112,10 @@ def measure(
     if not others:
         return Measure(str(signature), system, None, None)
     other = _estimate(others[0])
-    return Measure(str(signature), system, other, _p_value(result, system, other))
-
-
-def _p_value(result: Result, system: Estimate, baseline: Estimate) -> float | None:
     # sacreBLEU counts only resamples with a strictly larger difference, so two equal systems would get a p-value near
     # 0: no difference of zero is larger than zero.
-    return 1.0 if system.score == baseline.score else result.p_value
+    p_value = 1.0 if system.score == other.score else result.p_value
+    return Measure(str(signature), system, other, p_value)
 
 
 def _estimate(result: Result) -> Estimate:

@@ -2,7 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal, NamedTuple
+
+import yaml
 
 from dragoman.export.imports.common import ImportedModelError, ImportOptions
 from dragoman.serve.bundle.directions import AllPairs
@@ -13,20 +16,8 @@ from dragoman.serve.bundle.manifest import BundleDirection, LanguageToken, Multi
 MADLAD_TOKEN = re.compile(r"<2([a-z]{2,3}(?:_[A-Z][a-z]{3})?)>")
 M2M100_TOKEN = re.compile(r"__([a-z]{2,3})__")
 _TOKENS = (M2M100_TOKEN, re.compile(r"([a-z]{3}_[A-Z][a-z]{3})"), re.compile(r"([a-z]{2}_[A-Z]{2})"), MADLAD_TOKEN)
-_M2M100 = """
-af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu
-hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt
-ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu
-"""
-# The languages of M2M100 in the order of their ids, which follow those of vocab.json.
-M2M100_LANGUAGES = tuple(_M2M100.split())
-_MBART50 = """
-ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP
-nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN
-mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI
-"""
-# The language tokens of mBART-50 in the order of their ids, which follow those of SentencePiece.
-MBART50_TOKENS = tuple(_MBART50.split())
+_IN_ORDER: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+M2M100_LANGUAGES, MBART50_TOKENS = (tuple(_IN_ORDER[name].split()) for name in ("m2m100", "mbart50"))
 
 
 class LanguageRules(NamedTuple):

@@ -13,16 +13,11 @@ NOMINATIVE, ACCUSATIVE, DATIVE = range(3)
 FIRST, THIRD, PLURAL = range(3)
 """The agreement of a finite verb. Both languages have one plural form for the first and the third person."""
 
-_ARTICLES = {
-    "r": ("der", "den", "dem"),
-    "e": ("die", "die", "der"),
-    "s": ("das", "das", "dem"),
-    "p": ("die", "die", "den"),
-}
-_STRONG = {"r": ("er", "en", "em"), "e": ("e", "e", "er"), "s": ("es", "es", "em"), "p": ("e", "e", "en")}
-_WEAK = {"r": ("e", "en", "en"), "e": ("e", "e", "en"), "s": ("e", "e", "en"), "p": ("en", "en", "en")}
+_ARTICLES: dict[str, list[str]] = DATA["articles"]
+_STRONG: dict[str, list[str]] = DATA["strong_endings"]
+_WEAK: dict[str, list[str]] = DATA["weak_endings"]
 _WITHOUT_ENDING = {("r", NOMINATIVE), ("s", NOMINATIVE), ("s", ACCUSATIVE)}
-_CONTRACTIONS = {"an dem": "am", "in dem": "im", "in das": "ins", "zu dem": "zum", "zu der": "zur"}
+_CONTRACTIONS: dict[str, str] = DATA["contractions"]
 _BE = {"present": ("am", "is", "are"), "past": ("was", "was", "were")}
 _CONJUGATIONS = {forms[1]: forms for forms in DATA["conjugations"]}
 

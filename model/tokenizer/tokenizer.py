@@ -6,6 +6,7 @@ each, which precedes the source (Johnson et al. 2017, arXiv:1611.04558) and neve
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
@@ -199,7 +200,7 @@ def train_tokenizer(
     share of characters with a token of their own; the rest become UNK_ID. `target_languages` get a token each. Raises
     TokenizerError if SentencePiece finds no vocabulary, as of a size below the number of characters.
     """
-    model = _ModelBuffer()
+    model = BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=(line for line in lines if line.strip()),
@@ -219,15 +220,7 @@ def train_tokenizer(
         )
     except RuntimeError as error:
         raise TokenizerError(" ".join(str(error).split())) from error
-    return Tokenizer(bytes(model.content))
-
-
-class _ModelBuffer:
-    def __init__(self) -> None:
-        self.content = bytearray()
-
-    def write(self, data: bytes) -> None:
-        self.content.extend(data)
+    return Tokenizer(model.getvalue())
 
 
 def _language_piece(language: str) -> str:

@@ -162,12 +162,7 @@ class HardwareConfig(Section):
 
     def trainer_options(self) -> dict[str, Any]:
         """Returns the arguments of Lightning's Trainer."""
-        return {
-            "accelerator": self.accelerator,
-            "devices": self.devices,
-            "num_nodes": self.nodes,
-            "strategy": self.strategy,
-        }
+        return {**self.model_dump(exclude={"nodes"}), "num_nodes": self.nodes}
 
 
 def check_hardware(hardware: HardwareConfig) -> None:
