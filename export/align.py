@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from dragoman.export.origin import read_origin
 from dragoman.export.source_model import find_direction
-from dragoman.model.alignment.links import AlignmentQuality, ReferenceLinks, alignment_quality, format_links
+from dragoman.model.alignment.links import ReferenceLinks, alignment_quality, format_links
 from dragoman.model.attention_alignment import AlignedModel, BothWays, Head
 from dragoman.model.data.corpus import Corpus, read_corpus, read_lines, read_links
 from dragoman.model.output_file import check_output, write_output
@@ -97,10 +97,9 @@ def _measure(
     qualities = {head: alignment_quality(links, references) for head, links in zip(heads, found, strict=True)}
     ranked = sorted(heads, key=lambda head: qualities[head].error_rate)
     rows = [["head", "shifted", "AER", "precision", "recall"]]
-    rows += [[str(head), "yes" if head.shifted else "no", *_cells(qualities[head])] for head in ranked[:BEST_HEADS]]
+    for head in ranked[:BEST_HEADS]:
+        quality = qualities[head]
+        shares = (quality.error_rate, quality.precision, quality.recall)
+        rows.append([str(head), "yes" if head.shifted else "no", *(f"{share:.1%}" for share in shares)])
     print(format_table(rows, 2))
     return ranked
-
-
-def _cells(quality: AlignmentQuality) -> list[str]:
-    return [f"{value:.1%}" for value in (quality.error_rate, quality.precision, quality.recall)]

@@ -114,7 +114,9 @@ class ExportCommand(BaseSettings):
             raise SystemExit(f"dragoman export: {ignored[0].replace('_', '-')}: {problem}")
         try:
             exportable, samples = self._read(origin, path)
-            exportable = self._with_shortlist(exportable)
+            if self.shortlist:
+                shortlist = make_shortlist(exportable, read_corpora(self.shortlist))
+                exportable = replace(exportable, shortlist=shortlist)
             options = BundleOptions(
                 name,
                 self.variant,
@@ -141,11 +143,6 @@ class ExportCommand(BaseSettings):
         if self.quality:
             baseline = None if self.run is None else str(self.run)
             EvaluateCommand(system=str(self.out), baseline=baseline, data=self.quality).cli_cmd()
-
-    def _with_shortlist(self, exportable: Exportable) -> Exportable:
-        if not self.shortlist:
-            return exportable
-        return replace(exportable, shortlist=make_shortlist(exportable, read_corpora(self.shortlist)))
 
     def _read(self, origin: str, path: Path) -> tuple[Exportable, list[Sample]]:
         """Returns the model and the texts for its golden sentences."""

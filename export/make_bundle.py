@@ -121,16 +121,12 @@ def _decoder(bundle: Bundle) -> "GraphDecoder":
 def _check_kept(bundle: Bundle, kept: Sequence[Candidate]) -> None:
     """Raises RunError if a direction has no golden sentence left."""
     # A multilingual model has golden sentences of a few directions only.
-    for direction in bundle.manifest.directions:
-        if not any(candidate.sentence.languages == (direction.source, direction.target) for candidate in kept):
-            raise _lost(bundle, f"{direction.source}-{direction.target}")
-    if not kept:
-        raise _lost(bundle, "")
-
-
-def _lost(bundle: Bundle, direction: str) -> RunError:
-    precision = bundle.manifest.precision
-    return RunError(f"precision: {precision}: no {direction} golden sentence has the trained model's translation")
+    known = {candidate.sentence.languages for candidate in kept}
+    pairs = [(direction.source, direction.target) for direction in bundle.manifest.directions]
+    lost = next(("-".join(pair) for pair in pairs if pair not in known), None if kept else "")
+    if lost is not None:
+        problem = f"no {lost} golden sentence has the trained model's translation"
+        raise RunError(f"precision: {bundle.manifest.precision}: {problem}")
 
 
 def choose_golden(candidates: Sequence[Candidate], smallest_gap: float) -> list[Candidate]:

@@ -44,18 +44,15 @@ def open_system(name: str, search: Search, connection: ClientSettings = DEFAULTS
     if "://" in name:
         return _open_server(name, search, connection)
     path = Path(name)
-    if "," in name and not path.exists():
-        from dragoman.export.evaluate.run_system import RunSystem  # noqa: PLC0415 - lazy import
-
-        return RunSystem([Path(part) for part in name.split(",")], search)
     if (path / MANIFEST_FILE).is_file():
         from dragoman.export.evaluate.service_systems import open_bundle_system  # noqa: PLC0415 - lazy import
 
         return open_bundle_system(path, search)
-    if (path / CONFIG_FILE).is_file():
+    is_ensemble = "," in name and not path.exists()
+    if is_ensemble or (path / CONFIG_FILE).is_file():
         from dragoman.export.evaluate.run_system import RunSystem  # noqa: PLC0415 - lazy import
 
-        return RunSystem([path], search)
+        return RunSystem([Path(part) for part in name.split(",")] if is_ensemble else [path], search)
     if path.is_dir():
         raise SystemUnusableError(
             f"{name}: expected {MANIFEST_FILE} (bundle) or {CONFIG_FILE} (training run) in the folder"

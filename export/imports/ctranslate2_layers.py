@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -107,7 +107,7 @@ class Shape:
 def read_shape(variables: Variables, d_model: int) -> Shape:
     """Reads the options of both stacks; raises ImportedModelError if one is not supported or they differ."""
     tensors = variables.tensors
-    heads = _shared("heads", variables, _heads)
+    heads = _shared("heads", variables, lambda given, stack: int(given.number(f"{stack}/num_heads")))
     first = "encoder/layer_0/self_attention"
     columns = tensors.columns(f"{first}/linear_1/weight")
     if heads < 1 or columns % heads:
@@ -133,10 +133,6 @@ def _shared(name: str, variables: Variables, read: Callable[[Variables, str], Va
     if encoder != decoder:
         raise variables.refusal(f"decoder: {name}", decoder, f"{encoder} as in the encoder")
     return encoder
-
-
-def _heads(variables: Variables, stack: str) -> int:
-    return int(variables.number(f"{stack}/num_heads"))
 
 
 def _norm_position(variables: Variables, stack: str) -> str:
@@ -193,13 +189,6 @@ def read_stack(variables: Variables, stack: str, shape: Shape, positions: int) -
         yield from layers.norm(f"{side}_embedding_norm", f"{stack}/layernorm_embedding")
 
 
-class _Packed(NamedTuple):
-    """Projections of the same input one after the other: float [rows, K] and [rows]."""
-
-    weight: StoredArray
-    bias: StoredArray
-
-
 class _LayerReader:
     """Reads the parts of a layer; parameters are pairs of a name and an array."""
 
@@ -254,10 +243,11 @@ class _LayerReader:
         self, ours: str, attention: str, layer: str, groups: Mapping[str, int]
     ) -> Iterator[tuple[str, Parameter]]:
         """Splits a packed projection into parts of as many heads each; repeats heads that several queries share."""
-        packed, size, name = self._packed(f"{attention}/{layer}"), self._shape.head_size, f"{attention}/{layer}/weight"
+        packed = dict(self._linear("", f"{attention}/{layer}"))
+        size, shape = self._shape.head_size, packed[".weight"].shape
         rows = size * sum(groups.values())
-        if len(packed.weight) != rows:
-            raise self._variables.refusal(name, f"shape is {packed.weight.shape}", f"{rows} rows")
+        if shape[0] != rows:
+            raise self._variables.refusal(f"{attention}/{layer}/weight", f"shape is {shape}", f"{rows} rows")
         factor = np.float32(self._query_factor(attention) if "query" in groups else 1.0)
         wanted, first = self._shape.heads, 0
         for part, heads in groups.items():
@@ -269,8 +259,8 @@ class _LayerReader:
                 factor=factor if part == "query" else np.float32(1),
             )
             first += size * heads
-            for kind, value in packed._asdict().items():
-                yield f"{ours}.{part}.{kind}", value.then((size * wanted, *value.shape[1:]), change)
+            for kind, value in packed.items():
+                yield f"{ours}.{part}{kind}", value.then((size * wanted, *value.shape[1:]), change)
 
     def _query_factor(self, attention: str) -> float:
         """Returns the factor of queries that makes the usual scale of scores, 1 / sqrt(D), that of the model."""
@@ -278,10 +268,6 @@ class _LayerReader:
         scale = self._variables.number(f"{attention}/queries_scale", 1 / math.sqrt(max(1, size)))
         factor = scale * math.sqrt(self._shape.head_size)
         return 1.0 if math.isclose(factor, 1, rel_tol=1e-6) else factor
-
-    def _packed(self, theirs: str) -> _Packed:
-        weight, bias = (value for _, value in self._linear("", theirs))
-        return _Packed(weight, bias)
 
     def _tables(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
         """Yields the tables of relative positions, with a row per distance."""
@@ -309,12 +295,8 @@ class _LayerReader:
 
 def _part_of(packed: Array, rows: slice, heads: int, wanted: int, factor: np.float32) -> Array:
     """Returns some rows of a packed projection, with heads repeated and multiplied by a factor."""
-    repeated = _repeated(packed[rows], heads, wanted)
-    return repeated if factor == 1 else repeated * factor
-
-
-def _repeated(rows: Array, heads: int, wanted: int) -> Array:
-    """Repeats each head of a projection, [heads * D, ...], as often as makes the wanted number."""
-    if heads == wanted:
-        return rows
-    return np.repeat(rows.reshape(heads, -1, *rows.shape[1:]), wanted // heads, axis=0).reshape(-1, *rows.shape[1:])
+    chosen = packed[rows]
+    if heads < wanted:
+        by_head = chosen.reshape(heads, -1, *packed.shape[1:])
+        chosen = np.repeat(by_head, wanted // heads, axis=0).reshape(-1, *packed.shape[1:])
+    return chosen if factor == 1 else chosen * factor

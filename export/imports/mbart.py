@@ -32,7 +32,10 @@ def import_mbart(folder: Path, options: common.ImportOptions) -> checkpoint.Impo
     """Reads a checkpoint; raises ImportedModelError if it is not supported."""
     expected, expected_search = common.EXPECTED["mbart"], common.EXPECTED["multilingual search"]
     config = checkpoint.read_config(folder, MBartConfig, expected, expected_search)
-    _check_tokenizer(folder, config)
+    path = folder / checkpoint.TOKENIZER_CONFIG_FILE
+    found = checkpoint.read_optional_fields(path).get("tokenizer_class") or config.tokenizer_class
+    if found not in TOKENIZERS:
+        raise common.ImportedModelError(f"{path}: tokenizer_class: {found}: expected {TOKENIZERS[0]}, as mBART-50 has")
     path = folder / fairseq.SENTENCEPIECE_FILE
     model_file = common.read_bytes(path)
     known = [*fairseq.fairseq_pieces(path, model_file), *MBART50_TOKENS, fairseq.MASK]
@@ -44,13 +47,6 @@ def import_mbart(folder: Path, options: common.ImportOptions) -> checkpoint.Impo
     tokenizer = fairseq.multilingual_tokenizer(model_file, pieces, languages)
     suffix = (common.find_piece(path, tokenizer.source_pieces, fairseq.EOS),)
     return _model(folder, config, options), tokenizer, select_directions(languages, FROM_SOURCE, options), suffix
-
-
-def _check_tokenizer(folder: Path, config: MBartConfig) -> None:
-    path = folder / checkpoint.TOKENIZER_CONFIG_FILE
-    found = checkpoint.read_optional_fields(path).get("tokenizer_class") or config.tokenizer_class
-    if found not in TOKENIZERS:
-        raise common.ImportedModelError(f"{path}: tokenizer_class: {found}: expected {TOKENIZERS[0]}, as mBART-50 has")
 
 
 def _model(folder: Path, config: MBartConfig, options: common.ImportOptions) -> TransformerWeights:

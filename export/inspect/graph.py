@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.checker import ValidationError
 
@@ -139,12 +137,9 @@ def _weight(tensor: onnx.TensorProto, graph: Path) -> Weight:
         values = numpy_helper.to_array(tensor, str(graph.parent))
     except (OSError, ValueError, ValidationError) as error:
         raise BundleError(f"{graph}: {tensor.name}: {reason_of(error)}") from error
-    return Weight(tensor.name, values.dtype.name, values.shape, values.nbytes, _digest(values))
-
-
-def _digest(values: NDArray[np.generic]) -> str:
     orders = (values, values.T) if values.ndim == 2 else (values,)  # noqa: PLR2004 - a matrix has two axes
-    return min(hashlib.sha256(order.tobytes()).hexdigest() for order in orders)
+    digest = min(hashlib.sha256(order.tobytes()).hexdigest() for order in orders)
+    return Weight(tensor.name, values.dtype.name, values.shape, values.nbytes, digest)
 
 
 TOKENS = DECODER_INPUTS[0]

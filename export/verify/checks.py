@@ -15,7 +15,6 @@ from math import isfinite
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dragoman.export.answer import Answer, Gap, Labeled, Outcome, Sentence, describe_difference, verdict_of
 from dragoman.export.graph_decoder import BATCH_ROWS, GraphDecoder
@@ -102,21 +101,12 @@ def _outcome(search: str, deviations: list[Deviation], sentences: int, batch_mix
         f"{tokens} of {translations} translations differ in tokens from the translation alone, {scores} in score bits "
         f"({sentences} sentences, batches of {batches}, seed {batch_mix.seed})"
     )
-    return Outcome(
-        f"invariance, {search}",
-        verdict_of(not deviations),
-        figure,
-        _describe(deviations[0], gap) if deviations else None,
-    )
-
-
-def _describe(deviation: Deviation, gap: Gap) -> str:
-    return describe_difference(
-        deviation.sentence,
-        Labeled("alone", deviation.alone),
-        Labeled(f"in a batch of {deviation.batch}", deviation.batched),
-        gap,
-    )
+    difference = None
+    if deviations:
+        _, sentence, batch, alone, batched = deviations[0]
+        answers = Labeled("alone", alone), Labeled(f"in a batch of {batch}", batched)
+        difference = describe_difference(sentence, *answers, gap)
+    return Outcome(f"invariance, {search}", verdict_of(not deviations), figure, difference)
 
 
 class LogitDifference(NamedTuple):
@@ -191,17 +181,9 @@ def _compare_batch(
             token_id = int(worst[row])
             logits = float(theirs[row, token_id]), float(ours[row, token_id])
             yield LogitDifference(sentences[row], targets[row][:position], token_id, *logits)
-        token_ids = _forced(targets, position, token_ids)
-
-
-def _forced(targets: Sequence[tuple[int, ...]], position: int, token_ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the target token of each row at a position, int64 [B]; finished rows repeat their last token."""
-    return np.array(
-        [
-            target[position] if position < len(target) else last
-            for target, last in zip(targets, token_ids.tolist(), strict=True)
-        ]
-    )
+        # Finished rows repeat their last token.
+        read = zip(targets, token_ids.tolist(), strict=True)
+        token_ids = np.array([target[position] if position < len(target) else last for target, last in read])
 
 
 def _describe_difference(apart: LogitDifference, reference: str, gap: Gap) -> str:

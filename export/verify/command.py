@@ -93,8 +93,7 @@ class VerifyCommand(BaseSettings):
         """Yields the outcome of each check after it is printed."""
         bundle = Bundle.open(self.bundle)
         if self.original is not None:
-            demands = DEMANDS[bundle.manifest.precision]
-            minimum = demands.minimum_identical if self.minimum_identical is None else self.minimum_identical
+            minimum = self._demands(bundle.manifest.precision).minimum_identical
             from dragoman.export.verify.original import compare_with_original  # noqa: PLC0415 - takes long to import
 
             for outcome in compare_with_original(bundle, self.original, self.beam_size, minimum):
@@ -146,18 +145,21 @@ class VerifyCommand(BaseSettings):
                 )
         return references_of(exportable.network, bundle.manifest)
 
+    def _demands(self, precision: Precision) -> Demands:
+        usual = DEMANDS[precision]
+        return Demands(
+            usual.minimum_identical if self.minimum_identical is None else self.minimum_identical,
+            usual.score_tolerance if self.score_tolerance is None else self.score_tolerance,
+        )
+
     def _plan(self, precision: Precision) -> VerificationPlan:
-        demands = DEMANDS[precision]
         return VerificationPlan(
             checks=self.checks,
             sentences=self.sentences,
             invariance_sentences=self.invariance_sentences,
             beam_size=self.beam_size,
             length_penalty=self.length_penalty,
-            demands=Demands(
-                demands.minimum_identical if self.minimum_identical is None else self.minimum_identical,
-                demands.score_tolerance if self.score_tolerance is None else self.score_tolerance,
-            ),
+            demands=self._demands(precision),
             logits_tolerance=self.logits_tolerance,
             batch_mix=BatchMix(self.batches, self.seed),
         )

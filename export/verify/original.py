@@ -28,13 +28,6 @@ class SourceSentence(NamedTuple):
     start: tuple[int, ...]
 
 
-class Pair(NamedTuple):
-    """The translations of a sentence."""
-
-    ours: tuple[int, ...]
-    theirs: tuple[int, ...]
-
-
 class Original(Protocol):
     """A checkpoint in its own library."""
 
@@ -79,21 +72,18 @@ def compare_with_original(
         ]
         answers = engine.translate(specs, ROWS // size, lambda _: None)
         ours = [answer.target_ids[len(source.start) :] for answer, source in zip(answers, sources, strict=True)]
-        pairs = map(Pair, ours, original.translate(sources, size, longest))
+        theirs = original.translate(sources, size, longest)
+        rows = zip(sources, ours, theirs, strict=True)
+        different = [source.text for source, mine, other in rows if mine != other]
         search = "greedy" if size == 1 else f"beam {size}"
-        yield _outcome(original.library, search, list(zip(sources, pairs, strict=True)), minimum_identical)
+        yield _outcome(f"{original.library}, {search}", original.library, len(sources), different, minimum_identical)
 
 
-def _outcome(library: str, search: str, pairs: Sequence[tuple[SourceSentence, Pair]], minimum: float) -> Outcome:
-    different = [source.text for source, pair in pairs if pair.ours != pair.theirs]
-    same = len(pairs) - len(different)
-    passed = same >= minimum * len(pairs)
-    return Outcome(
-        f"{library}, {search}",
-        verdict_of(passed),
-        f"{same} of {len(pairs)} golden sentences have the tokens of {library} ({minimum:.1%} required)",
-        None if passed else different[0],
-    )
+def _outcome(check: str, library: str, count: int, different: Sequence[str], minimum: float) -> Outcome:
+    same = count - len(different)
+    passed = same >= minimum * count
+    figure = f"{same} of {count} golden sentences have the tokens of {library} ({minimum:.1%} required)"
+    return Outcome(check, verdict_of(passed), figure, None if passed else different[0])
 
 
 def open_original(checkpoint: Path, tokenizer: Any) -> Original:
