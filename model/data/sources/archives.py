@@ -79,10 +79,14 @@ def _chosen(names: Iterable[str], read: Callable[[str], bytes], wanted: Wanted) 
     for name in names:
         plain = name.removesuffix(".gz")
         if name.endswith(_INNER):
-            for path, content in _read_archive(name, read(name), lambda path, name=name: wanted(f"{name}/{path}")):
+            for path, content in _read_archive(name, read(name), partial(_is_wanted_inside, wanted, name)):
                 yield Member(f"{name}/{path}", content)
         elif wanted(plain) and not name.endswith("/"):
             yield Member(plain, read(name) if plain == name else gzip.decompress(read(name)))
+
+
+def _is_wanted_inside(wanted: Wanted, archive: str, path: str) -> object:
+    return wanted(f"{archive}/{path}")
 
 
 def _data_of_deb(content: bytes) -> bytes:
