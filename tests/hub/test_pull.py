@@ -18,7 +18,7 @@ import pytest
 from ctranslate2.converters import TransformersConverter
 
 from dragoman.hub import connection, download
-from dragoman.hub.install import find_bundle, install
+from dragoman.hub.install import install
 from dragoman.hub.names import Languages
 from dragoman.hub.store import Store
 from dragoman.library.aio import find_models
@@ -49,14 +49,6 @@ def test_a_pull_downloads_only_what_the_conversion_reads_and_keeps_only_the_bund
     assert installed.directions == ("en-de",)
     assert bundle.golden
     assert {name.split("/")[0] for name in left(store)} == {"bundles", "names"}
-
-
-def test_an_installed_model_needs_no_network(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = find_bundle([NAME])
-    hub.requests.clear()
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    assert find_bundle([NAME]) == find_bundle(["en-de"]) == folder
-    assert hub.requests == []
 
 
 def test_a_program_finds_the_size_of_a_download_on_standard_error_and_has_none_offline(

@@ -93,32 +93,3 @@ def test_a_beam_finds_what_the_reference_finds_with_every_option(options: str) -
     sources = random_sources(model, 7, 6)
     for source, found in zip(sources, generate_beam(model, sources, 3, 1.0), strict=True):
         assert found.target_ids == translate_with_beam(model, source, 3, 1.0).target_ids
-
-
-@pytest.mark.parametrize("beam_size", [1, 3, 5])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_beam_finds_the_same_alone_and_in_any_batch(seed: int, beam_size: int) -> None:
-    model = random_model(seed)
-    sources = random_sources(model, seed, 9)
-    together = generate_beam(model, sources, beam_size, 1.0)
-    backwards = generate_beam(model, sources[::-1], beam_size, 1.0)[::-1]
-    alone = [generate_beam(model, [source], beam_size, 1.0)[0] for source in sources]
-    for first, *others in zip(together, backwards, alone, strict=True):
-        assert [other.target_ids for other in others] == [first.target_ids] * 2
-        assert [other.score for other in others] == pytest.approx([first.score] * 2, abs=1e-4)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_beam_of_one_is_greedy_search(seed: int) -> None:
-    model = random_model(seed)
-    sources = random_sources(model, seed, 12)
-    greedy = [answer.target_ids for answer in generate_greedy(model, sources)]
-    assert [answer.target_ids for answer in generate_beam(model, sources, 1, 1.0)] == greedy
-
-
-def test_wider_beams_find_more_probable_translations() -> None:
-    """On average, measured by the score of the search."""
-    model = random_model(3)
-    sources = random_sources(model, 3, 40)
-    scores = [np.mean([found.score for found in generate_beam(model, sources, size, 0.0)]) for size in (1, 2, 8)]
-    assert scores[0] < scores[1] < scores[2]

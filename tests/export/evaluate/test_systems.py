@@ -7,7 +7,7 @@ import pytest
 
 from dragoman.export.evaluate.system import Search, SystemUnusableError
 from dragoman.export.evaluate.systems import open_system
-from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus
+from dragoman.model.data.corpus import Corpus, read_corpus
 from dragoman.model.run import RunFolder
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.runtime.sessions import load_sessions
@@ -80,12 +80,6 @@ def test_a_file_has_lines_of_one_corpus_after_the_other(tmp_path: Path, corpus: 
 def test_an_empty_line_is_a_translation(tmp_path: Path, corpus: Corpus) -> None:
     (tmp_path / "translations").write_text("\n" * len(corpus))
     assert translate(tmp_path / "translations", corpus) == [[""] * len(corpus)]
-
-
-def test_an_unreadable_file_is_reported(tmp_path: Path, corpus: Corpus) -> None:
-    (tmp_path / "translations.gz").write_text("not gzip")
-    with pytest.raises(CorpusError, match="cannot be read"):
-        translate(tmp_path / "translations.gz", corpus)
 
 
 def test_the_kind_of_a_system_is_detected(toy_run: RunFolder, toy_bundle: Path) -> None:

@@ -16,14 +16,11 @@ from dragoman.export.imports.hugging_face import import_checkpoint
 from dragoman.export.imports.marian import marian_positions
 from dragoman.export.source_model import Exportable
 from dragoman.model.search import generate_beam, generate_greedy
-from dragoman.protos.translation_pb2 import TranslateRequest
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.tokenizer import load_tokenizer
-from dragoman.serve.runtime.sessions import load_sessions
 from tests.support import commands, marian
 from tests.support.cases import cases
 from tests.support.comparisons import compare, write_imported
-from tests.support.live import run_service
 from tests.support.marian import generate, make_texts, marian_vocabulary, random_marian, translate_words, write_marian
 from tests.support.mutations import damage
 
@@ -135,19 +132,6 @@ def test_an_import_computes_in_8_bits_too(checkpoint: Path, tmp_path: Path) -> N
     comparisons = compare(bundle, exportable, TEXTS)
     assert sum(comparison.identical for comparison in comparisons) > SENTENCES / 2
     assert all(VOCABULARY[marian.PAD_PIECE] not in comparison.actual.target_ids for comparison in comparisons)
-
-
-def test_an_exported_checkpoint_is_served(checkpoint: Path, tmp_path: Path) -> None:
-    out = tmp_path / "b"
-    command_line.run("export", ["--from-marian", str(checkpoint), "--out", str(out), "--max-target-tokens=30"])
-    bundle = Bundle.open(out)
-    exportable = import_checkpoint(checkpoint, OPTIONS)
-    with run_service(out, [load_sessions(bundle, threads=1).runtime(slots=4)]) as live:
-        for text, source in zip(TEXTS[:5], sources_of(exportable), strict=False):
-            (translation,) = live.call(TranslateRequest(text=[text])).translations
-            (expected,) = generate_greedy(exportable.network, [source])
-            assert translation.text == exportable.tokenizer.decode(expected.target_ids)
-            assert translation.score == pytest.approx(expected.score, abs=1e-3)
 
 
 def test_the_tokenizer_encodes_and_decodes_like_transformers(checkpoint: Path) -> None:

@@ -109,11 +109,6 @@ def test_the_same_seed_gives_the_same_batches() -> None:
     assert not same(ours, others)
 
 
-def test_a_stream_may_be_read_again() -> None:
-    stream = stream_of(random_pairs(60), 50, seed=1)
-    assert same(list(islice(stream, 10)), list(islice(stream, 10)))
-
-
 @pytest.mark.parametrize("step", [1, 7, 20, 61])
 def test_a_stream_from_a_step_skips_the_steps_before(step: int) -> None:
     """Within an epoch and across epochs."""

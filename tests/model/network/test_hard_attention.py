@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dragoman.model.network import alignment
-from dragoman.model.network.alignment import PositionSampler, Reinforce, SampledDecode, most_probable
+from dragoman.model.network.alignment import PositionSampler, Reinforce, SampledDecode
 from dragoman.model.network.recurrent import Recurrent
 from tests.support.recurrent_models import VOCABULARY, ragged_ids, random_ids, random_recurrent
 
@@ -21,10 +21,6 @@ def hard_model() -> Recurrent:
 
 def sampled(log_probabilities: Tensor, entropies: Tensor) -> SampledDecode:
     return SampledDecode(torch.zeros(*entropies.shape, 1), log_probabilities, entropies)
-
-
-def test_the_most_probable_position_gets_all_the_weight() -> None:
-    assert most_probable(WEIGHTS).tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 0]]
 
 
 def test_positions_are_sampled_as_often_as_they_are_probable() -> None:

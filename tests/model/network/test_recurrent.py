@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from dragoman.model.config import RecurrentConfig
 from dragoman.model.network.recurrent import BahdanauDecoder, GatedCell, LuongDecoder, Recurrent
 from dragoman.model.network.translation_model import DecoderState
-from dragoman.model.run import build_model
 from dragoman.model.search import generate_beam, generate_greedy
 from dragoman.model.tokenizer.tokenizer import BOS_ID, PAD_ID
 from tests.support import recurrent_models
@@ -159,10 +158,6 @@ def test_recurrent_matrices_start_orthogonal() -> None:
     for matrix in (cell.recurrent.weight, model.encoder.get_parameter("weight_hh_l0")):
         for gate in matrix.chunk(3):
             assert_close(gate @ gate.T, torch.eye(len(gate)))
-
-
-def test_the_configuration_chooses_the_architecture() -> None:
-    assert type(build_model(RecurrentConfig(architecture="recurrent", d_model=16), VOCABULARY)) is Recurrent
 
 
 def test_an_odd_width_is_refused() -> None:

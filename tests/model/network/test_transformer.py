@@ -92,14 +92,6 @@ def test_attention_maps_are_the_weights_of_cross_attention(model: Transformer) -
     assert not maps[0, :, :, 4:].any()
 
 
-def test_untied_source_target_and_output_have_a_matrix_each() -> None:
-    model = make_model("untied")
-    own = [name for name, parameter in model.named_parameters() if VOCABULARY in parameter.shape]
-    assert own == ["embedding.weight", "target_embedding.weight", "output.weight"]
-    states = torch.randn(2, 3, 32)
-    torch.testing.assert_close(model.project(states), states @ model.output_weight.T)
-
-
 def test_the_parameters_of_the_paper_have_the_names_of_old_checkpoints() -> None:
     attention = {f"{part}.{kind}" for part in ("query", "key", "value", "output") for kind in ("weight", "bias")}
     feed_forward = {f"feed_forward.{part}.{kind}" for part in ("inner", "outer") for kind in ("weight", "bias")}
@@ -126,11 +118,6 @@ def test_every_option_has_parameters_of_its_own() -> None:
 
 def test_no_buffer_is_kept_in_a_checkpoint(model: Transformer) -> None:
     assert set(model.state_dict()) == {name for name, _ in model.named_parameters()}
-
-
-def test_the_longest_source_and_target_have_positions(model: Transformer) -> None:
-    """BOS takes one target position."""
-    assert model(random_ids(1, 12), random_ids(1, 10)).shape == (1, 10, VOCABULARY)
 
 
 def test_every_tensor_is_where_the_parameters_are(model: Transformer) -> None:

@@ -67,12 +67,6 @@ def test_a_list_of_texts_has_the_tokens_of_each_and_comes_back_as_each(trained: 
     assert trained.decode_all(encoded) == [trained.decode(ids) for ids in encoded]
 
 
-@given(digits=st.text("0123456789", min_size=1))
-def test_every_digit_is_a_token_of_its_own(trained: Tokenizer, digits: str) -> None:
-    """So numbers can be copied."""
-    assert [trained.decode([token_id]) for token_id in trained.encode(f"a{digits}")][-len(digits) :] == list(digits)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_digits_stay_single_even_where_numbers_repeat(kind: Literal["unigram", "bpe"]) -> None:
     lines = [f"in 1984 and 2025 {word}" for word in ("we", "they", "you")] * 20

@@ -52,13 +52,6 @@ def test_every_step_has_the_rate_of_the_schedule() -> None:
     np.testing.assert_allclose(rates, expected)
 
 
-def test_a_resumed_run_reads_the_batches_from_its_step_on() -> None:
-    data = make_data(TokenizedPairs([[number] for number in range(4, 40)], [[number] for number in range(4, 40)]))
-    unbroken = [batch.source_ids.tolist() for batch in islice(data.train_dataloader(), 20)]
-    data.trainer = cast("Trainer", SimpleNamespace(global_step=7, world_size=1))
-    assert [batch.source_ids.tolist() for batch in islice(data.train_dataloader(), 13)] == unbroken[7:]
-
-
 def test_a_run_that_resumes_on_other_devices_takes_every_batch_once() -> None:
     """Seven steps on two devices, then one on one, then again two."""
     pairs = TokenizedPairs([[number] for number in range(4, 40)], [[number] for number in range(4, 40)])
