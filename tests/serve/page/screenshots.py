@@ -5,6 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,11 +14,14 @@ from typing import Literal, NamedTuple
 import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.serve.page.conftest import CHROMIUM, FLAGS, SENTENCES, opened_at, translate
+from tests.serve.page import conftest
+from tests.serve.page.conftest import CHROMIUM, FLAGS, opened_at
 from tests.support.live import run_service
 from tests.support.paths import ROOT
 
-BUNDLE = ROOT / "bundles" / "multi30k"
+BUNDLE = ROOT / "bundles" / "included"
+SENTENCES = "My sister bought a blue coat yesterday. We are going to the mountains tomorrow."
+translate = partial(conftest.translate, text=SENTENCES)
 WIDTHS = (1280, 390)
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 CLIENTS = 12
@@ -27,14 +31,14 @@ LOAD_SECONDS = 5
 def hover(page: Page) -> None:
     """A translation with a word below the pointer."""
     translate(page)
-    page.locator("#target .word", has_text="Leiter").hover()
+    page.locator("#target .word", has_text="Mantel").hover()
 
 
 def attention(page: Page) -> None:
     """The attention of the first sentence, with a lit word."""
     translate(page)
     page.click("#attention summary")
-    page.locator("#target .word", has_text="Leiter").hover()
+    page.locator("#target .word", has_text="Mantel").hover()
 
 
 def head(page: Page) -> None:
@@ -59,18 +63,18 @@ def code(page: Page) -> None:
 def html(page: Page) -> None:
     """Translated markup with its preview."""
     page.check("#html")
-    page.fill("#source", "<h1>Two dogs</h1><p>A <b>man</b> in a <i>blue</i> shirt is standing on a ladder.</p>")
+    page.fill("#source", "<h1>Good morning</h1><p>My <b>sister</b> bought a <i>blue</i> coat yesterday.</p>")
     page.frame_locator("#preview").locator("h1").wait_for()
 
 
 def doubt(page: Page) -> None:
     """A translation of low confidence."""
-    translate(page, "Quantum tax law abolishes seven melancholy carburetors.")
+    translate(page, text="Quantum tax law abolishes seven melancholy carburetors.")
 
 
 def right_to_left(page: Page) -> None:
     """A line from right to left above one from left to right, with a word below the pointer."""
-    translate(page, "\u05e9\u05dc\u05d5\u05dd \u05db\u05dc\u05d1 \u05d8\u05d5\u05d1.\nTwo dogs run.")
+    translate(page, text="\u05e9\u05dc\u05d5\u05dd \u05db\u05dc\u05d1 \u05d8\u05d5\u05d1.\nThe dogs are running.")
     page.locator("#target .word", has_text="Hunde").hover()
 
 
@@ -105,7 +109,7 @@ def engine(page: Page) -> None:
 def terms(page: Page) -> None:
     """Terms, and how they came in."""
     page.click("#terms summary")
-    page.fill("#terms-text", "shirt = Kittel | Kittels\nladder = Stiege")
+    page.fill("#terms-text", "coat = Jacke | Jacken\nmountains = Gebirge")
     translate(page)
     page.locator("#terms-applied tr").first.wait_for()
 
