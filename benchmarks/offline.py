@@ -43,9 +43,9 @@ REFERENCES: tuple[Maker, ...] = ("ctranslate2", "pytorch")
 SENTENCES = "sentences.json"
 # Sentences of a model of Marian's kind whose tokens are compared before the measurement.
 CHECKED_SENTENCES = 40
-MEMORY, PRIVATE = "memory, MB", "private memory, MB"
+MEMORY, PROPORTIONAL = "memory, MB", "proportional memory, MB"
 SPEEDS = [f"{search}, {row}" for search in SEARCHES for row in ("tokens/s", "sentences/s", "alone, ms")]
-COMPARED = (*SPEEDS, MEMORY, PRIVATE)
+COMPARED = (*SPEEDS, MEMORY, PROPORTIONAL)
 Batch = Annotated[str, Field(pattern=r"^[1-9][0-9]*:(examples|tokens)$")]
 
 
@@ -306,8 +306,8 @@ def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:
         figures |= {
             f"{search}, alone, ms": 1e3 * duration[number] / alone for search, duration in alone_seconds.items()
         }
-        private = max(measurement.private_bytes for measurement in together.measurements.values())
-        figures |= {MEMORY: together.peak_bytes / 1e6, PRIVATE: private / 1e6}
+        proportional = max(measurement.proportional_bytes for measurement in together.measurements.values())
+        figures |= {MEMORY: together.peak_bytes / 1e6, PROPORTIONAL: proportional / 1e6}
         # Peers load at the first task.
         found.append(figures | ({} if measured.system.maker in PEERS else {"load, ms": 1e3 * together.load_seconds}))
     found[0]["files, MB"] = measured.size_bytes / 1e6

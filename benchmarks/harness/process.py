@@ -26,13 +26,13 @@ Work = Callable[[], int]
 class Measurement(NamedTuple):
     """The result of one measurement: target tokens, duration, and memory of the system's processes.
 
-    Their peak is that since their start; `private_bytes` is after the measurement, with parts of shared pages.
+    Their peak is that since their start; `proportional_bytes` is after the measurement, with parts of shared pages.
     """
 
     tokens: int
     seconds: float
     peak_bytes: int
-    private_bytes: int = 0
+    proportional_bytes: int = 0
 
     @property
     def tokens_per_second(self) -> float:
@@ -55,7 +55,7 @@ def work(load: Callable[..., Any]) -> None:
         started = time.perf_counter()
         tokens = task()
         seconds, processes = time.perf_counter() - started, getattr(system, "process_ids", [os.getpid()])
-        memory = (sum(map(read, processes)) for read in (peak_bytes, private_bytes))
+        memory = (sum(map(read, processes)) for read in (peak_bytes, proportional_bytes))
         print(json.dumps(Measurement(tokens, seconds, *memory)), flush=True)
 
 
@@ -65,7 +65,7 @@ def peak_bytes(process_id: int | None = None) -> int:
     return int(peak.split()[0]) * 1024
 
 
-def private_bytes(process_id: int) -> int:
+def proportional_bytes(process_id: int) -> int:
     """Returns the memory of a process, with its parts of shared pages."""
     _, _, found = Path(f"/proc/{process_id}/smaps_rollup").read_text(encoding="utf-8").partition("\nPss:")
     return int(found.split()[0]) * 1024

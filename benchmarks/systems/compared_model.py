@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Literal
+from typing import Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made when it is imported
 
 from benchmarks.harness.plan import BenchmarkPlan
@@ -198,6 +198,12 @@ class ModelsPlan(BenchmarkPlan):
     vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MAX_TOKENS, description="tokens of the random model")
     sentences: int | None = Field(None, gt=0, description="number of sentences; null: all")
     marian: bool = Field(False, description="only a random model of Marian's kind, as bergamot and marian need it")
+
+    @model_validator(mode="after")
+    def _check_models(self) -> Self:
+        if self.marian and self.run is not None:
+            raise ValueError(f"run: {self.run}: expected null with marian=true, which has one random model only")
+        return self
 
     def corpus(self) -> Corpus:
         """Returns the sentence pairs."""

@@ -14,16 +14,23 @@ Order = Callable[[Iterable[DecodingSequence]], list[DecodingSequence]]
 
 
 @cache
-def search_options(shortest: int, longest: int, beam_size: int = 1) -> SearchOptions:
+def search_options(shortest: int, longest: int, beam_size: int = 1, *, shortlist: bool = False) -> SearchOptions:
     """Returns options for a translation of `shortest` to `longest` tokens."""
     return SearchOptions(
-        min_target_tokens=shortest, max_target_tokens=longest, beam_size=beam_size, length_penalty=LENGTH_PENALTY
+        min_target_tokens=shortest,
+        max_target_tokens=longest,
+        beam_size=beam_size,
+        length_penalty=LENGTH_PENALTY,
+        shortlist=shortlist,
     )
 
 
-def specs_of(sentences: Sequence[SourceSentence], beam_size: int) -> list[SequenceSpec]:
-    """Returns sentences with their search options."""
-    return [SequenceSpec(sentence.source_ids, search_options(*sentence.limits, beam_size)) for sentence in sentences]
+def specs_of(sentences: Sequence[SourceSentence], beam_size: int, *, shortlist: bool = False) -> list[SequenceSpec]:
+    """Returns sentences with their search options; `shortlist`: chooses tokens of the bundle's shortlist."""
+    return [
+        SequenceSpec(sentence.source_ids, search_options(*sentence.limits, beam_size, shortlist=shortlist))
+        for sentence in sentences
+    ]
 
 
 def raise_error(sequence: DecodingSequence) -> None:

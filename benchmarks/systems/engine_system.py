@@ -34,7 +34,9 @@ class EngineTranslator(Translator):
         """Starts engines of a bundle, on the first GPU if its variant is cuda."""
         if engine == "dragoman-fallback":
             os.environ[INSTRUCTIONS_VARIABLE] = FALLBACK
-        self._start = _starter(Bundle.open(Path(folder)), engine, copies, threads)
+        bundle = Bundle.open(Path(folder))
+        self._has_shortlist = bundle.manifest.shortlist is not None
+        self._start = _starter(bundle, engine, copies, threads)
         self._slots, self._engines = slots, self._start(slots)
 
     def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
@@ -42,7 +44,7 @@ class EngineTranslator(Translator):
         if batching.unit == "rows" and batching.size != self._slots:
             self.close()
             self._slots, self._engines = batching.size, self._start(batching.size)
-        ended = self._engines.translate(specs_of(sentences, beam_size), longest_first)
+        ended = self._engines.translate(specs_of(sentences, beam_size, shortlist=self._has_shortlist), longest_first)
         return [sequence.best.target_ids for sequence in ended]
 
     def close(self) -> None:

@@ -36,7 +36,8 @@ def peer_problem(peer: Peer, python: Path | None) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     except OSError as error:
         return str(error)
-    found = f"{python}: expected {library}=={expected}, got {(done.stdout or done.stderr).strip().splitlines()[-1]}"
+    answer = [f"status {done.returncode}", *(done.stdout or done.stderr).strip().splitlines()][-1]
+    found = f"{python}: expected {library}=={expected}, got {answer}"
     return "" if done.stdout.strip() == expected else found
 
 

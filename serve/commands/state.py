@@ -35,7 +35,7 @@ class StateCommand(StateSettings, BaseSettings):
 
     @contextmanager
     def open(self) -> Iterator[State]:
-        """Yields the database; raises UserError if there is none, or the block fails."""
+        """Yields the database; raises UserError if there is none, or the block fails for a reason in `_PROBLEMS`."""
         try:
             state = self.open_state()
             if state is None:

@@ -77,6 +77,22 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- fail (printf "%s.accessMode: expected ReadWriteMany for several pods, got %s; or set replicas: 1" $name $mode) }}
 {{- end }}
 {{- end }}
+{{- $needed := dict "tls.clientCa" (list .Values.tls.clientCa "tls.secret" .Values.tls.secret) "keys.adminKey" (list .Values.keys.adminKey "keys.secret" .Values.keys.secret) "state.urlSecret" (list .Values.state.urlSecret "state.enabled" .Values.state.enabled) }}
+{{- range $name, $pair := $needed }}
+{{- if and (index $pair 0) (not (index $pair 2)) }}
+{{- fail (printf "%s: expected %s with it, got none" $name (index $pair 1)) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.gpu.count (or .Values.models.pull .Values.models.onDemand) }}
+{{- fail "gpu.count: models of a hub are for CPUs; expected bundles with the variant cuda in models.claim or the image, or gpu.count: 0" }}
+{{- end }}
+{{- if and .Values.monitoring.serviceMonitor .Values.keys.secret .Values.keys.apiKeys (eq (toString .Values.settings.open_metrics) "false") }}
+{{- fail "settings.open_metrics: false: the ServiceMonitor has no API key; expected true, or monitoring.serviceMonitor: false" }}
+{{- end }}
+{{- $outside := ne .Values.service.type "ClusterIP" }}
+{{- if and $outside .Values.networkPolicy.enabled (eq (toJson .Values.networkPolicy.from) `[{"namespaceSelector":{}}]`) }}
+{{- fail (printf "networkPolicy.from: admits pods only, expected an ipBlock of the clients for service.type: %s, as {ipBlock: {cidr: 10.0.0.0/8}}" .Values.service.type) }}
+{{- end }}
 {{- if and .Values.state.enabled $several (not .Values.state.urlSecret) }}
 {{- fail "state.urlSecret: expected a Secret with the address of PostgreSQL for several pods, got none; or set replicas: 1" }}
 {{- end }}

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.systems.compared_model import random_model
 from benchmarks.systems.ctranslate2_system import CTranslate2Translator, spec_of, write_model
 from benchmarks.systems.engine_system import EngineKind, EngineTranslator
+from benchmarks.systems.marian_system import draw_sources
 from benchmarks.systems.pytorch_system import PyTorchTranslator, write_checkpoint
 from benchmarks.systems.translating import Batching, SourceSentence, Translator, draw_sentences
+from dragoman.model.config import TransformerConfig
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.run import RunFolder, TrainedModel
 from dragoman.model.tokenizer.tokenizer import EOS_ID
@@ -83,3 +86,15 @@ def test_every_translation_has_the_requested_length(
     found = translate(translators[system], sentences, beam_size)
     assert [len(target) for target in found] == [target for _, target in lengths]
     assert found == translate(translators["ctranslate2"], sentences, beam_size)
+
+
+def test_a_bundle_with_a_shortlist_gives_only_its_tokens(tmp_path: Path) -> None:
+    shape = {"d_model": 32, "d_ff": 48, "heads": 4, "encoder_layers": 1, "decoder_layers": 1, "decoder_memory": "ssru"}
+    made = random_model(TransformerConfig.model_validate(shape), 4800, marian=True)
+    made.write(tmp_path / "m", "dragoman", "int8", "shortlist")
+    sentences, shortlist = draw_sources(20, 4800), made.exportable.shortlist
+    with closing(EngineTranslator(str(tmp_path / "m"), copies=1, threads=1, slots=8)) as engine:
+        targets = translate(engine, sentences, 1)
+    assert shortlist is not None
+    for sentence, target in zip(sentences, targets, strict=True):
+        assert {*target} <= {*shortlist.candidates(sentence.source_ids, (EOS_ID,))}

@@ -295,11 +295,12 @@ def test_the_command_names_the_field_that_is_wrong(folder: Path, tmp_path: Path)
 def test_given_sentences_become_golden(checkpoint: Path, tmp_path: Path) -> None:
     sentences = tmp_path / "sentences.txt"
     sentences.write_text("bakoli muneba\n\nkobara\n", encoding="utf-8")
-    arguments = ["--from-marian", str(checkpoint), "--sentences", str(sentences), "--max-source-tokens=40"]
+    limits = ["--max-source-tokens=40", "--max-target-tokens=30"]
+    arguments = ["--from-marian", str(checkpoint), "--sentences", str(sentences), *limits]
     command_line.run("export", [*arguments, "--out", str(tmp_path / "b")])
     bundle = Bundle.open(tmp_path / "b")
     assert [sentence.source for sentence in bundle.golden] == ["bakoli muneba", "kobara"]
-    assert bundle.manifest.max_source_tokens == 40
+    assert (bundle.manifest.max_source_tokens, bundle.manifest.max_target_tokens) == (40, 30)
     assert bundle.manifest.bos_id == bundle.manifest.pad_id == VOCABULARY[marian.PAD_PIECE]
 
 
