@@ -89,6 +89,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if and .Values.monitoring.serviceMonitor .Values.keys.secret .Values.keys.apiKeys (eq (toString .Values.settings.open_metrics) "false") }}
 {{- fail "settings.open_metrics: false: the ServiceMonitor has no API key; expected true, or monitoring.serviceMonitor: false" }}
 {{- end }}
+{{- $taken := list }}
+{{- range $setting, $_ := fromYaml (include "dragoman.settings" .) }}{{ $taken = append $taken (printf "DRAGOMAN_%s" (upper $setting)) }}{{ end }}
+{{- if or .Values.models.pull .Values.models.onDemand }}{{ $taken = append (append $taken "DRAGOMAN_CACHE") "HF_HOME" }}{{ end }}
+{{- range .Values.env }}
+{{- if has .name $taken }}{{ fail (printf "env: %s: the chart sets it; expected the value that it follows from, as settings.NAME" .name) }}{{ end }}
+{{- end }}
 {{- $outside := ne .Values.service.type "ClusterIP" }}
 {{- if and $outside .Values.networkPolicy.enabled (eq (toJson .Values.networkPolicy.from) `[{"namespaceSelector":{}}]`) }}
 {{- fail (printf "networkPolicy.from: admits pods only, expected an ipBlock of the clients for service.type: %s, as {ipBlock: {cidr: 10.0.0.0/8}}" .Values.service.type) }}
