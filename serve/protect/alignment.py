@@ -46,6 +46,8 @@ class Alignment:
     """The alignment of one sentence.
 
     Attributes:
+        source: units of the text.
+        target: units of the translation.
         weights: attention of each target unit to each source unit; the rest to 1 is attention to special tokens.
         links: at most one per target unit, in their order.
     """

@@ -31,6 +31,7 @@ class Servicer(translation_pb2_grpc.TranslationServiceServicer):
 
     def __init__(self, handler: GrpcHandler) -> None:
         self._handler = handler
+        self._streams = 0
 
     async def Translate(self, request: TranslateRequest, context: Context) -> TranslateResponse:  # noqa: N802
         count = await self._handler(request, context)
@@ -46,8 +47,11 @@ class Servicer(translation_pb2_grpc.TranslationServiceServicer):
     async def TranslateMany(  # noqa: N802
         self, request_iterator: AsyncIterator[translation_pb2.TranslateManyRequest], context: Context
     ) -> AsyncIterator[translation_pb2.TranslateManyResponse]:
-        """Answers three requests in reverse order: one with an error, one with a result; then the stream ends."""
+        """Answers three requests in reverse order: one with an error, one with a result. Then all streams end."""
         await context.send_initial_metadata(())
+        self._streams += 1
+        if self._streams > 1:
+            return
         requested = [await anext(request_iterator) for _ in range(3)]
         full = Status(code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
         yield translation_pb2.TranslateManyResponse(id=requested[2].id, error=full)

@@ -30,6 +30,7 @@ class Entry:
     """A term and its translations.
 
     Attributes:
+        source: the term.
         targets: forms of its translation, the preferred one first; at least one.
         match_case: whether letter case must match, in the text and in its translation.
     """
