@@ -34,7 +34,7 @@ from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, W
 from dragoman.serve.bundle.manifest import BundleDirection, GraphVariant, Precision
 
 Maker = EngineKind | Literal["ctranslate2", "pytorch"] | Peer
-# With the device CPU and the model's shortlist, or with the whole vocabulary.
+# A system with `shortlist` runs on a CPU and takes tokens of the model's shortlist; others take the whole vocabulary.
 Variant = GraphVariant | Literal["shortlist"]
 # What loads the system of a maker in its own process.
 LOADERS: dict[Maker, str] = {
@@ -55,7 +55,7 @@ RANDOM_SEED = 1
 RANDOM_DIRECTION = Direction(source="en", target="de")
 # Bergamot computes groups of tokens.
 TOKEN_GROUP = 8
-# Of the random model of Marian's kind; some of the samples have the same translation in 8 bits.
+# The student translates so many sentences. Golden sentences are those of its samples that 8 bits translate alike.
 STUDENT_SENTENCES, STUDENT_SAMPLES = 1000, 32
 # Approximates the tokens of a tokenizer.
 WORDS = re.compile(r"\w+|[^\w\s]")

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent.parent.parent / "serve" / "runtime" / "cuda" / "d
 IR_VERSION = 11
 # Every operator has a CUDA kernel at this version, which is not the newest.
 DEVICE_OPSET = 20
-# In ONNX's text format, by name, one blank line apart.
+# The file holds the graphs in ONNX's text format. A blank line separates them.
 _TEXTS = Path(__file__).with_suffix(".onnxtxt").read_text(encoding="utf-8").split("\n\n")
 GRAPHS: dict[str, onnx.GraphProto] = {graph.name: graph for graph in map(parser.parse_graph, _TEXTS)}
 LOG_PROBABILITIES, TOPK = "log_probabilities", "topk"

@@ -109,7 +109,7 @@ class AllPairs:
         )
 
 
-# In a fixed order; at least one.
+# Both classes hold at least one direction, in a fixed order.
 Directions = ListedDirections | AllPairs
 
 
