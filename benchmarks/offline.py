@@ -289,9 +289,8 @@ def same_in_fp32(plan: OfflinePlan, model: ComparedModel, sentences: Sequence[So
         systems = [Measured(OfflineSystem(maker=maker), quick, Path(workshop)) for maker in makers]
         for system in systems:
             system.try_sizes(model)
-    found = [(item.system, same_of(item, systems[0])) for item in systems[1:]]
-    notes = ((system, row, share) for system, shares in found for row, share in shares.items())
-    return [f"Of {len(checked)} sentences: {system}, {row}: {share:.0f}." for system, row, share in notes]
+    shares = ((item.system, *share) for item in systems[1:] for share in same_of(item, systems[0]).items())
+    return [f"Of {len(checked)} sentences: {system}, {row}: {share:.0f}." for system, row, share in shares]
 
 
 def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:

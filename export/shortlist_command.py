@@ -39,7 +39,10 @@ class ShortlistCommand(HeldOutCommand):
 
     def cli_cmd(self) -> None:
         """Translates, prints the measurement and writes it."""
-        bundle, shortlist = _open(self.bundle)
+        bundle = Bundle.open(self.bundle)
+        shortlist = bundle.shortlist()
+        if shortlist is None:
+            raise BundleError(f"{self.bundle}: no shortlist, expected a bundle of `dragoman export --shortlist`")
         corpora = read_corpora(self.data, self.split, self.multi30k_folder)
         fewest = min(map(len, corpora))
         if fewest < MIN_PAIRS:
@@ -48,14 +51,6 @@ class ShortlistCommand(HeldOutCommand):
         found = _joined(shortlist, measured)
         print(f"{_format(measured)}\n\nThe shortlist is {'on' if found.default else 'off'} by default.")
         self.write(bundle.manifest.model_copy(update={"shortlist": found}))
-
-
-def _open(path: Path) -> tuple[Bundle, Shortlist]:
-    bundle = Bundle.open(path)
-    shortlist = bundle.shortlist()
-    if shortlist is None:
-        raise BundleError(f"{path}: no shortlist, expected a bundle of `dragoman export --shortlist`")
-    return bundle, shortlist
 
 
 @dataclass(frozen=True, slots=True)

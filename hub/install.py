@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dragoman.hub.argos import find_package
-from dragoman.hub.catalog import choose, find_installed
+from dragoman.hub.catalog import choose, find_installed, in_megabytes
 from dragoman.hub.connection import NoConnectionError, OfflineError
 from dragoman.hub.convert import PACKAGE_SUFFIX, ModelFiles, convert
 from dragoman.hub.download import explain_space
@@ -162,7 +162,7 @@ def _convert(store: Store, source: ModelFiles, name: str, origin: str) -> Instal
         )
         if store.find(name) != installed:
             store.record(installed)
-            report(f"{name}: installed, {size_bytes / 1e6:,.0f} MB, {', '.join(directions)}")
+            report(f"{name}: installed, {in_megabytes(size_bytes)}, {', '.join(directions)}")
     return installed
 
 

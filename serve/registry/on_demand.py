@@ -106,9 +106,8 @@ class OnDemand:
         shown: Mapping[str, Progress] = {}
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            before = shown
             try:
-                shown = await run_in_daemon_thread(self._source.progress)
+                before, shown = shown, await run_in_daemon_thread(self._source.progress)
                 await self._follow(shown, before.keys() - shown.keys())
             except Exception:  # if the watch ended, the progress would never change
                 log.exception("fetch_watch_failed")

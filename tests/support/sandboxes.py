@@ -46,12 +46,6 @@ def is_running(process_id: int) -> bool:
     return state not in "ZX"
 
 
-def read_private_bytes(process_id: int) -> int:
-    """Returns the proportional share of a process in memory."""
-    text = Path(f"/proc/{process_id}/smaps_rollup").read_text(encoding="ascii")
-    return 1024 * int(next(line.split()[1] for line in text.splitlines() if line.startswith("Pss:")))
-
-
 def make_pipe(folder: Path) -> Path:
     """Returns a named pipe that the reader must open first."""
     path = folder / "begun"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from benchmarks.harness.process import proportional_bytes
 from dragoman.serve.errors import DeadlineExceededError, InternalError, RequestTooLargeError
 from dragoman.serve.sandbox.frames import Item
 from dragoman.serve.sandbox.sandbox import MAX_TRIES, ParserUnavailableError, Sandbox
@@ -20,7 +21,7 @@ from dragoman.serve.sandbox.template import MAX_CALLS_PER_WORKER
 from dragoman.serve.sandbox.worker import MAX_KEPT_BYTES, MAX_SMALL_INPUT_BYTES, MEBIBYTE, Limits, Purpose, Refusal
 from tests.support.live import eventually
 from tests.support.processes import children
-from tests.support.sandboxes import add_parsers, is_running, make_pipe, open_sandbox, read_private_bytes, template_of
+from tests.support.sandboxes import add_parsers, is_running, make_pipe, open_sandbox, template_of
 
 pytestmark = pytest.mark.anyio
 LIMITS = Limits(memory_bytes=64 * MEBIBYTE, cpu_seconds=60, wall_seconds=600.0, output_bytes=64 * MEBIBYTE)
@@ -225,7 +226,7 @@ async def test_an_idle_sandbox_is_two_small_processes(sandbox: Sandbox) -> None:
     await until_workers(sandbox, 1)
     processes = [template_of(sandbox), *children(template_of(sandbox))]
     assert len(processes) == MAX_IDLE_PROCESSES
-    assert sum(map(read_private_bytes, processes)) < MAX_IDLE_BYTES
+    assert sum(map(proportional_bytes, processes)) < MAX_IDLE_BYTES
 
 
 async def test_a_closed_sandbox_leaves_no_process(sandbox: Sandbox) -> None:
