@@ -37,7 +37,7 @@ def test_the_site_finds_words_has_linked_files_and_loads_nothing_from_elsewhere(
     opened.locator("[data-md-component=search-query]").press_sequentially("dragoman_build_info")
     expect(opened.locator(".md-search-result")).to_contain_text("metrics")
     for name, text in (("rest", "POST /v1/translate"), ("grpc", "rpc TranslateMany"), ("python", "TranslationClient")):
-        opened.goto(f"{site}docs/{name}_reference/")
+        opened.goto(f"{site}docs/{name}_reference/", wait_until="domcontentloaded")
         expect(opened.locator("article")).to_contain_text(text)
     assert hosts == {"127.0.0.1"}
     assert httpx.get(f"{site}tests/gpu/run.sh").content == (ROOT / "tests/gpu/run.sh").read_bytes()
