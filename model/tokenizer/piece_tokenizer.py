@@ -28,7 +28,7 @@ class PieceTokenizer(VocabularyTokenizer):
         self.source_model = source_model
         self.target_model = target_model
         self._source = _processor("source", source_model)
-        self._target = _processor("target", target_model)
+        self._target = self._source if target_model == source_model else _processor("target", target_model)
         if unknown_piece in special_pieces:
             raise TokenizerError(f"unknown_piece: expected a piece that is not special, got {unknown_piece}")
         for side, pieces in (("source", source_pieces), ("target", target_pieces)):

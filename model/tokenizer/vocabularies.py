@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import compress, count
 
 
 class VocabularyTokenizer(ABC):
@@ -24,11 +25,14 @@ class VocabularyTokenizer(ABC):
         self.unknown_piece = unknown_piece
         self.special_pieces = tuple(special_pieces)
         special = frozenset(special_pieces)
-        self._ids, self._target_ids = (
-            {piece: number for number, piece in enumerate(pieces) if piece not in special}
-            for pieces in (self.source_pieces, self.target_pieces)
-        )
-        self._vanishing = frozenset(number for number, piece in enumerate(self.target_pieces) if piece in special)
+        # A loop over the pieces would hold the lock of the interpreter several times as long.
+        self._ids = dict(zip(self.source_pieces, count()))
+        shared = self.source_pieces == self.target_pieces
+        self._target_ids = self._ids if shared else dict(zip(self.target_pieces, count()))
+        for piece in special:
+            self._ids.pop(piece, None)
+            self._target_ids.pop(piece, None)
+        self._vanishing = frozenset(compress(count(), map(special.__contains__, self.target_pieces)))
 
     @abstractmethod
     def source_units(self, text: str) -> list[str]:

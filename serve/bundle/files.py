@@ -45,7 +45,7 @@ def read_file(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
 
 def read_json(path: Path, max_bytes: int = MAX_BYTES) -> object:
     """Returns JSON of limited depth and digits; raises OSError as `read_file`, ValueError if it is malformed."""
-    return from_json(read_file(path, max_bytes))
+    return from_json(read_file(path, max_bytes), cache_strings="keys")
 
 
 def sha256_of(path: Path) -> str:

@@ -1,21 +1,19 @@
 """Writes the tokenizer of a new bundle, and loads the tokenizer that a manifest names. Imports no torch."""
 
 import json
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-
-from pydantic import TypeAdapter, ValidationError
 
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
 from dragoman.model.tokenizer.tokenizer import TextTokenizer, Tokenizer, TokenizerError
 from dragoman.model.tokenizer.word_tokenizer import WordTokenizer
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.bundle.files import read_file
+from dragoman.serve.bundle.files import read_file, read_json
 from dragoman.serve.bundle.tokenizer_spec import PieceSpec, SentencePieceSpec, TokenizerSpec, WordSpec
 
 TOKENIZER_FILE = "tokenizer.model"
 MERGES_FILE = "merges.bpe"
-
-_PIECES = TypeAdapter(tuple[str, ...])
 
 
 def load_tokenizer(bundle: Bundle) -> TextTokenizer:
@@ -32,24 +30,15 @@ def _read_tokenizer(bundle: Bundle) -> Tokenizer | PieceTokenizer | WordTokenize
     spec, folder = bundle.manifest.tokenizer, bundle.folder
     if isinstance(spec, SentencePieceSpec):
         return Tokenizer(read_file(folder / spec.model))
-    source, target = _read_pieces(folder / spec.source_vocabulary), _read_pieces(folder / spec.target_vocabulary)
+    # Both sides may have one file.
+    content, pieces = cache(lambda name: read_file(folder / name)), cache(lambda name: _read_pieces(folder / name))
+    source, target = pieces(spec.source_vocabulary), pieces(spec.target_vocabulary)
+    unknown, special = spec.unknown_piece, spec.special_pieces
     if isinstance(spec, WordSpec):
-        return WordTokenizer(
-            read_file(folder / spec.merges),
-            (spec.source_language, spec.target_language),
-            source,
-            target,
-            unknown_piece=spec.unknown_piece,
-            special_pieces=spec.special_pieces,
-        )
-    return PieceTokenizer(
-        read_file(folder / spec.source_model),
-        read_file(folder / spec.target_model),
-        source,
-        target,
-        unknown_piece=spec.unknown_piece,
-        special_pieces=spec.special_pieces,
-    )
+        merges, languages = content(spec.merges), (spec.source_language, spec.target_language)
+        return WordTokenizer(merges, languages, source, target, unknown_piece=unknown, special_pieces=special)
+    models = content(spec.source_model), content(spec.target_model)
+    return PieceTokenizer(*models, source, target, unknown_piece=unknown, special_pieces=special)
 
 
 def write_tokenizer(tokenizer: Tokenizer | PieceTokenizer | WordTokenizer, folder: Path) -> TokenizerSpec:
@@ -101,7 +90,9 @@ def _to_json(pieces: tuple[str, ...]) -> bytes:
 
 
 def _read_pieces(path: Path) -> tuple[str, ...]:
-    try:
-        return _PIECES.validate_json(read_file(path))
-    except ValidationError as error:
-        raise TokenizerError(f"{path}: expected a JSON list of pieces") from error
+    with suppress(ValueError):
+        pieces = read_json(path)
+        # Pydantic would hold the lock of the interpreter several times as long.
+        if isinstance(pieces, list) and {str}.issuperset(map(type, pieces)):
+            return tuple(pieces)
+    raise TokenizerError(f"{path}: expected a JSON list of pieces")

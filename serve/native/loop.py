@@ -6,6 +6,7 @@ it.
 
 import ctypes
 import os
+from array import array
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -211,7 +212,8 @@ class LoopConfig:
 
     def continuing(self) -> tuple[ctypes.Array[c_int64], int]:
         """Returns the tokens that continue a word as an array of the interface, and their number."""
-        return (c_int64 * len(self.continuing_ids))(*self.continuing_ids), len(self.continuing_ids)
+        count = len(self.continuing_ids)
+        return (c_int64 * count).from_buffer(array("q", self.continuing_ids)), count
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class ModelFolder:
         if not self._path.is_dir():
             raise BundleError(f"{self._path}: no such folder, expected a bundle made by `dragoman export`")
         found = tuple(
-            _find(_check_name(path), path)
+            _find(path.name, path)
             for path in sorted(self._path.iterdir())
             if (path / MANIFEST_FILE).is_file() and not path.name.startswith(".")
         )
@@ -80,13 +80,9 @@ class ModelFolder:
         return found
 
 
-def _check_name(path: Path) -> str:
-    if not is_model_name(path.name):
-        raise BundleError(f"{path}: invalid name of a model, expected {MODEL_NAMES}")
-    return path.name
-
-
 def _find(name: str, path: Path) -> FoundBundle:
+    if not is_model_name(name):
+        raise BundleError(f"{path}: invalid name of a model, expected {MODEL_NAMES}")
     try:
         return FoundBundle(name, path, sha256_of(path / MANIFEST_FILE))
     except OSError as error:

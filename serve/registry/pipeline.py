@@ -6,11 +6,9 @@ tests batching too.
 """
 
 import time
-from collections.abc import Sequence
 
-from dragoman.model.tokenizer.tokenizer import TextTokenizer
 from dragoman.serve.bundle.bundle import Bundle, BundleError
-from dragoman.serve.bundle.directions import Directions, directions_of, start_tokens
+from dragoman.serve.bundle.directions import directions_of, start_tokens
 from dragoman.serve.bundle.files import one_line
 from dragoman.serve.bundle.manifest import GoldenSentence, ShortlistSpec
 from dragoman.serve.bundle.tokenizer import load_tokenizer
@@ -18,7 +16,6 @@ from dragoman.serve.engine.engines import Models, NativeEngines, PythonEngines, 
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.protect.word_pieces import continuing_ids
 from dragoman.serve.runtime.attention import HeadAttention
-from dragoman.serve.scheduler.request_scheduler import RequestScheduler
 from dragoman.serve.scheduler.sequence import SequenceSpec
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.settings import ServeSettings
@@ -31,45 +28,6 @@ from dragoman.serve.translation.translator import Translator
 
 class GoldenMismatchError(Exception):
     """The model differs from the exported one; the message names the first golden sentence that differs."""
-
-
-async def check_golden(
-    golden: Sequence[GoldenSentence],
-    directions: Directions,
-    tokenizer: TextTokenizer,
-    scheduler: RequestScheduler,
-    *,
-    source_suffix: tuple[int, ...],
-    max_target_tokens: int,
-    together: int,
-) -> None:
-    """Translates every golden sentence and compares the tokens.
-
-    Args:
-        golden: at least one sentence, with expected tokens, in one of the directions.
-        source_suffix: tokens after every source.
-        max_target_tokens: the limit that applied to the expected tokens.
-        together: number of sentences submitted at once.
-
-    Raises:
-        GoldenMismatchError: if a source or target token differs, or there is no sentence.
-        ServiceError: if the engine fails.
-    """
-    if not golden:
-        raise GoldenMismatchError("golden sentences: none, expected at least one")
-    specs = []
-    for number, sentence in enumerate(golden):
-        direction = directions.find(sentence.source_language, sentence.target_language)
-        prefix, begin = ((), ()) if direction is None else (direction.source_prefix, direction.start)
-        source_ids = (*prefix, *tokenizer.encode(sentence.source), *source_suffix)
-        _compare(number, "source", sentence.source_ids, source_ids)
-        options = SearchOptions(max_target_tokens=max_target_tokens, target_prefix=begin, start_tokens=len(begin))
-        specs.append(SequenceSpec(source_ids, options))
-    for start in range(0, len(golden), together):
-        group = golden[start : start + together]
-        sequences = await run_sequences(scheduler, specs[start : start + together], deadline_seconds=None)
-        for number, (sentence, sequence) in enumerate(zip(group, sequences, strict=True), start):
-            _compare(number, "target", sentence.target_ids, sequence.best.target_ids)
 
 
 def _compare(number: int, side: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> None:
@@ -166,20 +124,30 @@ class Pipeline:
         self.metrics.oldest.set(self.scheduler.oldest_seconds)
 
     async def warm_up(self) -> None:
-        """Translates the golden sentences and becomes ready.
+        """Translates the golden sentences, compares every token and becomes ready.
 
-        Raises GoldenMismatchError if a token differs, ServiceError if an engine fails.
+        Raises:
+            GoldenMismatchError: if a source or target token differs, or there is no sentence.
+            ServiceError: if an engine fails.
         """
-        await check_golden(
-            self.bundle.golden,
-            self.directions,
-            self._tokenizer,
-            self.scheduler,
-            source_suffix=self.manifest.source_suffix,
-            max_target_tokens=self.manifest.max_target_tokens,
-            together=self.scheduler.capacity_rows,
-        )
+        golden, together = list(enumerate(self.bundle.golden)), self.scheduler.capacity_rows
+        if not golden:
+            raise GoldenMismatchError("golden sentences: none, expected at least one")
+        for start in range(0, len(golden), together):
+            group = golden[start : start + together]
+            specs = [self._golden_spec(*numbered) for numbered in group]
+            sequences = await run_sequences(self.scheduler, specs, deadline_seconds=None)
+            for (number, sentence), sequence in zip(group, sequences, strict=True):
+                _compare(number, "target", sentence.target_ids, sequence.best.target_ids)
         self.readiness.verified = True
+
+    def _golden_spec(self, number: int, sentence: GoldenSentence) -> SequenceSpec:
+        direction = self.directions.find(sentence.source_language, sentence.target_language)
+        prefix, begin = ((), ()) if direction is None else (direction.source_prefix, direction.start)
+        source_ids = (*prefix, *self._tokenizer.encode(sentence.source), *self.manifest.source_suffix)
+        _compare(number, "source", sentence.source_ids, source_ids)
+        most = self.manifest.max_target_tokens
+        return SequenceSpec(source_ids, SearchOptions(most, target_prefix=begin, start_tokens=len(begin)))
 
     def stop(self) -> None:
         """Stops the engines after their current step; unfinished sequences end with DrainingError.

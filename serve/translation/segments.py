@@ -50,7 +50,7 @@ class TargetVocabulary:
     @classmethod
     def of(cls, pieces: Sequence[str], *, unk_id: int, eos_id: int) -> Self:
         """Returns the vocabulary of distinct pieces."""
-        return cls(pieces, {piece: token_id for token_id, piece in enumerate(pieces)}, unk_id, eos_id)
+        return cls(pieces, dict(zip(pieces, count())), unk_id, eos_id)
 
 
 @dataclass(frozen=True, slots=True)
