@@ -114,15 +114,17 @@ def download(access: HubAccess, files: Sequence[RemoteFile], folder: Path) -> No
         HubError: if there is too little space, the hub does not answer, or a size or hash differs.
         KeyboardInterrupt: after a line that names the partial file.
     """
-    missing = [file for file in files if not (folder / file.name).exists()]
-    if not missing:
-        return
-    needed_bytes = SPACE_FACTOR * sum(file.final_bytes or 0 for file in missing)
     total_bytes = _total(files)
 
     def show() -> None:
         paths = (folder / name for file in files for name in (file.name, file.content_part))
         show_bytes(sum(path.stat().st_size for path in paths if path.exists()), total_bytes)
+
+    show()
+    missing = [file for file in files if not (folder / file.name).exists()]
+    if not missing:
+        return
+    needed_bytes = SPACE_FACTOR * sum(file.final_bytes or 0 for file in missing)
 
     async def fetch_all(client: "httpx.AsyncClient") -> None:
         for file in missing:

@@ -1,4 +1,4 @@
-"""`python -m dragoman.hub.fetch NAME`: installs a model that is not installed, in a process with a lower priority.
+"""`python -m dragoman.hub.fetch NAME BYTES`: installs a model of limited size, in a process with a lower priority.
 
 The process of the server has no work and no memory of a conversion. The cache has the progress of the download. The
 installation ends with the server, however that ends; the next one continues the download.
@@ -9,27 +9,38 @@ import signal
 import sys
 
 from dragoman.hub.install import install
+from dragoman.hub.names import HubError
 from dragoman.hub.progress import watched
 from dragoman.hub.store import Store
 from dragoman.model.errors import UserError
 from dragoman.serve.sandbox.worker import end_with_parent
 
-# A server and its engines come first; a fetch next to busy ones still gets a fourth of a processor.
+# A server and its engines come first: on half of the CPUs, a fetch next to busy threads gets a fourth of one.
 NICENESS = 5
 
 
-def main(name: str) -> None:
-    """Installs a model; raises SystemExit with one line if that fails."""
+def main(name: str, most_bytes: int) -> None:
+    """Installs a model of at most a number of bytes; raises SystemExit with one line if that fails."""
     end_with_parent()
     os.nice(NICENESS)
+    cpus = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cpus[: len(cpus) // 2 or 1])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         store = Store.of_user()
-        with store.fetching(name) as show, watched(show):
-            install(store, name)
+        with store.fetching(name) as show:
+
+            def check(done_bytes: int, total_bytes: int | None) -> None:
+                if (size_bytes := max(done_bytes, total_bytes or 0)) > most_bytes:
+                    raise HubError(f"{name}: {size_bytes:,} bytes, --on-demand-max-bytes leaves {most_bytes:,}")
+                show(done_bytes, total_bytes)
+
+            check(0, None)  # Other processes see also a fetch that fails before its download.
+            with watched(check):
+                install(store, name)
     except UserError as error:
         sys.exit(str(error))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -81,6 +81,7 @@ def install(
         if reference.is_served_directly:
             raise HubError(f"{reference.path}: already a bundle or a folder of bundles: serve it alone")
         path = reference.path.resolve()
+        _check_libraries(str(path))
         return _convert(store, ModelFiles(path, _model_name(path.name), languages), str(path), str(path))
     # A pair and the model that is chosen for it are one model.
     found = find_installed(store, reference)
@@ -146,7 +147,6 @@ def find_offer(store: Store, model: HubModel) -> Offer:
 
 
 def _convert(store: Store, source: ModelFiles, name: str, origin: str) -> Installed:
-    _check_libraries(name)
     with explain_space(store.folder, source.size_bytes):
         key, bundle = convert(store, source)
         size_bytes = sum(path.stat().st_size for path in bundle.folder.iterdir())

@@ -35,7 +35,7 @@ class CatalogSource:
 
         Args:
             wanted: pairs, as in en-de,fr-en; `all` stands for those of the catalog.
-            max_bytes: of all installed models; with more, none is fetched.
+            max_bytes: of all installed models, with those that are fetched.
         """
         self._store = Store.of_user()
         self._max_bytes = max_bytes
@@ -58,12 +58,12 @@ class CatalogSource:
             if (installed := self.find(name)) is not None:  # Another process was first.
                 return installed
             used_bytes = sum(model.size_bytes for model in self._store.installed())
+            used_bytes += sum(total_bytes for _, total_bytes in self.progress().values())
             if used_bytes >= self._max_bytes:
                 problem = f"installed models take {used_bytes:,} bytes, --on-demand-max-bytes is {self._max_bytes:,}"
                 raise HubError(f"{name}: {problem}")
-            problem = self._install(name)
-        bundle = self.find(name)
-        if bundle is None:
+            problem = self._install(name, self._max_bytes - used_bytes)
+        if (bundle := self.find(name)) is None:
             raise HubError(problem)
         return bundle
 
@@ -89,10 +89,10 @@ class CatalogSource:
                     return
             self._stopped.wait(WAIT_SECONDS)
 
-    def _install(self, name: str) -> str:
+    def _install(self, name: str, most_bytes: int) -> str:
         """Installs a pair in another process, logs its lines, and returns the last one, or the signal that ended it."""
         line = "the process of the installation has ended"
-        command = [sys.executable, "-P", "-m", "dragoman.hub.fetch", name]
+        command = [sys.executable, "-P", "-m", "dragoman.hub.fetch", name, str(most_bytes)]
         with subprocess.Popen(  # noqa: S603 - this interpreter, and a name that is a pair of languages
             command,
             stdin=subprocess.DEVNULL,

@@ -147,13 +147,12 @@ class Store:
 
     def find(self, name: str) -> Installed | None:
         """Returns the record of a name whose bundle exists."""
-        record = _read(self._record(name))
-        return record if record is not None and (self.bundle(record.key) / MANIFEST_FILE).is_file() else None
+        return self._read(self._record(name))
 
     def installed(self) -> list[Installed]:
         """Returns all records whose bundles exist, by name."""
-        records = filter(None, map(_read, (self.folder / "names").glob("*.json")))
-        return sorted((record for record in records if self.find(record.name)), key=lambda record: record.name)
+        records = filter(None, map(self._read, (self.folder / "names").glob("*.json")))
+        return sorted(records, key=lambda record: record.name)
 
     def record(self, installed: Installed) -> None:
         """Writes a record."""
@@ -197,6 +196,14 @@ class Store:
     def _record(self, name: str) -> Path:
         return self.folder / "names" / f"{_file_name(name)}.json"
 
+    def _read(self, path: Path) -> Installed | None:
+        """Returns a record; None if there is none, it has no bundle, or another version of Dragoman wrote it."""
+        with suppress(OSError, ValidationError):
+            record = Installed.model_validate_json(path.read_bytes())
+            if (self.bundle(record.key) / MANIFEST_FILE).is_file():
+                return record
+        return None
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Writes a file that appears complete or not at all."""
@@ -226,11 +233,3 @@ def _file_name(name: str) -> str:
     """Returns a file name that is as different from others as the name."""
     quoted = quote(name, safe="@:")
     return quoted if len(quoted) <= MAX_FILE_NAME_BYTES else hashlib.sha256(name.encode()).hexdigest()
-
-
-def _read(path: Path) -> Installed | None:
-    """Returns a record; None if there is none or another version of Dragoman wrote it."""
-    try:
-        return Installed.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return None

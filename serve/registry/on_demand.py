@@ -8,7 +8,7 @@ permission, because they cost no download.
 import asyncio
 import ipaddress
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
@@ -46,6 +46,8 @@ class OnDemand:
         self._right = settings.on_demand_from
         # Each returns whether the model is served now. A failed one stays until the next may begin.
         self._fetches: dict[str, asyncio.Task[bool]] = {}
+        # One search on the disk at a time, however many requests come together.
+        self._finding = asyncio.Lock()
         self._models = {name: AvailableModel(name, *pair) for name, pair in source.pairs.items()}
         keeper.models.offer(self._models, (settings.on_demand or "").split(","))
         self._watching = asyncio.create_task(self._watch())
@@ -69,13 +71,17 @@ class OnDemand:
 
     async def _begin(self, name: str, record: RequestRecord) -> asyncio.Task[bool]:
         """Returns the fetch of a model, which may run already; raises ModelNotFoundError if it may not begin."""
-        if name not in self._fetches:
-            installed = await run_in_daemon_thread(partial(self._source.find, name))
-            if installed is None:
-                self._check_right(name, record)
+        async with self._finding:
             if name not in self._fetches:
-                self._fetches[name] = asyncio.create_task(self._fetch(self._models[name], installed))
-        return self._fetches[name]
+                installed = await run_in_daemon_thread(partial(self._source.find, name))
+                if installed is None:
+                    self._check_right(name, record)
+                self._bring(name, self._source.find if installed else self._source.fetch)
+            return self._fetches[name]
+
+    def _bring(self, name: str, find: Callable[[str], Path | None]) -> None:
+        if name not in self._fetches:
+            self._fetches[name] = asyncio.create_task(self._fetch(self._models[name], find))
 
     def _check_right(self, name: str, record: RequestRecord) -> None:
         if self._right == "anyone" or (self._right == "local" and is_local(record)):
@@ -84,12 +90,13 @@ class OnDemand:
             problem = f"{name} is not installed, and this request may not cause a download"
             raise ModelNotFoundError(f"model: {problem}: run `dragoman pull {name}` on the server")
 
-    async def _fetch(self, model: AvailableModel, bundle: Path | None) -> bool:
-        """Serves a model, which it fetches first if there is no bundle; returns whether that succeeds."""
+    async def _fetch(self, model: AvailableModel, find: Callable[[str], Path | None]) -> bool:
+        """Serves a model whose bundle a function finds or fetches; returns whether that succeeds."""
         model.state = FetchState.FETCHING
         try:
+            bundle = await run_in_daemon_thread(partial(find, model.name))
             if bundle is None:
-                bundle = await run_in_daemon_thread(partial(self._source.fetch, model.name))
+                raise NotReadyError("another process could not fetch it")  # noqa: TRY301 - logged as any failure
             await self._keeper.add(model.name, bundle)
         except Exception as error:  # noqa: BLE001 - otherwise every later request would wait in vain
             log.warning("fetch_failed", model=model.name, problem=str(error))
@@ -108,23 +115,20 @@ class OnDemand:
             await asyncio.sleep(WATCH_SECONDS)
             try:
                 before, shown = shown, await run_in_daemon_thread(self._source.progress)
-                await self._follow(shown, before.keys() - shown.keys())
+                self._follow(shown, before.keys() - shown.keys())
             except Exception:  # if the watch ended, the progress would never change
                 log.exception("fetch_watch_failed")
 
-    async def _follow(self, shown: Mapping[str, Progress], ended: AbstractSet[str]) -> None:
-        """Shows the progress of fetches, and serves what those have installed that have ended in other processes."""
+    def _follow(self, shown: Mapping[str, Progress], ended: AbstractSet[str]) -> None:
+        """Shows the progress of fetches, and serves what others have installed, or shows that they have failed."""
         for name in shown.keys() & self._models.keys():
             model = self._models[name]
             model.done_bytes, model.total_bytes = shown[name]
-            if name not in self._fetches:
+            if name not in self._fetches and name not in self._keeper.models.names:
                 model.state = FetchState.FETCHING
         offered = self._models.keys() & self._keeper.models.offers.keys()
-        for name in (offered & ended) - self._fetches.keys():
-            self._models[name].state = FetchState.AVAILABLE
-            bundle = await run_in_daemon_thread(partial(self._source.find, name))
-            if bundle is not None and name not in self._fetches and self._keeper.models.find(name) is None:
-                self._fetches[name] = asyncio.create_task(self._fetch(self._models[name], bundle))
+        for name in (offered & ended).difference(self._keeper.models.names):
+            self._bring(name, self._source.find)
 
     async def stop(self) -> None:
         """Ends what runs; the next start continues a download."""

@@ -88,10 +88,13 @@ def test_all_processes_together_fetch_as_many_models_at_once_as_are_allowed(list
                 fetch.result()
 
 
-def test_no_model_is_fetched_beyond_the_limit_of_the_disk(hub: FakeHub) -> None:
+def test_no_model_is_fetched_beyond_the_limit_of_the_disk(listed: FakeHub) -> None:
     with pytest.raises(HubError, match="--on-demand-max-bytes"):
         source(max_bytes=0).fetch("en-de")
-    assert not hub.requests
+    assert not listed.requests
+    with pytest.raises(HubError, match="--on-demand-max-bytes leaves 1,000"):
+        source(max_bytes=1000).fetch("en-de")
+    assert not any("exported" in path for _, path, _ in listed.requests)
 
 
 def test_a_failed_fetch_has_the_reason_of_its_process(fake_hub: FakeHub) -> None:

@@ -111,11 +111,8 @@ def test_progress_is_shown_to_clients_that_do_not_wait(tmp_path: Path, source: F
         assert (refused.status_code, refused.json()["reason"]) == (503, "fetching")
         assert int(refused.headers["retry-after"]) > 0
         shown = available(live)
-        assert (shown["en-cs"]["state"], shown["en-cs"]["done_bytes"], shown["en-cs"]["total_bytes"]) == (
-            "fetching",
-            23_000_000,
-            43_000_000,
-        )
+        facts = [shown["en-cs"][name] for name in ("state", "done_bytes", "total_bytes")]
+        assert facts == ["fetching", 23_000_000, 43_000_000]
         assert shown["fr-en"]["state"] == "available"
         listed = live.stub("ListModels", messages.ListModelsRequest(), messages.ListModelsResponse)
         assert {model.name: model.done_bytes for model in listed.available} == {"en-cs": 23_000_000, "fr-en": 0}
@@ -182,7 +179,7 @@ def test_a_failed_fetch_is_reported_and_not_repeated_at_once(tmp_path: Path, sou
         assert live.get("/readyz").status_code == 200
 
 
-def test_what_another_process_fetches_is_shown_and_served_without_a_request(tmp_path: Path, source: FakeSource) -> None:
+def test_what_another_process_fetches_is_shown_and_served_or_has_failed(tmp_path: Path, source: FakeSource) -> None:
     with run(tmp_path, source) as live:
         source.elsewhere = {"en-cs", "unknown"}
         eventually(lambda: available(live)["en-cs"]["state"] == "fetching")
@@ -194,7 +191,8 @@ def test_what_another_process_fetches_is_shown_and_served_without_a_request(tmp_
             ask(live, {"x-forwarded-for": "192.0.2.1"}, source_language="en", target_language="cs").status_code == 200
         )
         source.elsewhere = set()
-        eventually(lambda: available(live)["fr-en"]["state"] == "available")
+        eventually(lambda: available(live)["fr-en"]["state"] == "failed")
+        assert ask(live, source_language="fr", target_language="en").status_code == 503
     assert not source.fetched
 
 
