@@ -1,12 +1,11 @@
-"""Goodput of the server compared with servers built on other libraries.
+"""Goodput of the server compared with a server built on CTranslate2.
 
-All servers hold the same weights, get the same CPUs and requests over the same protocol; the load generator has other
-CPUs. The baselines are asyncio servers with a batching window around a library that translates whole batches.
-ctranslate2 uses its own workers; onnx uses Dragoman's graphs and search in static batches; pytorch uses the training
-model in fp32. The windows and threads of each are the best of a trial with closed-loop users.
+Both servers hold the same weights, get the same CPUs and requests over the same protocol; the load generator has other
+CPUs. The baseline is an asyncio server with a batching window around CTranslate2 and its workers. Its window and
+threads are the best of a trial with closed-loop users.
 
-The objective: no failure, and a p99 latency of at most three times the median of a single request to the slower of
-dragoman and ctranslate2. The goodput is the highest Poisson rate that meets it.
+The objective: no failure, and a p99 latency of at most three times the median of a single request to the slower
+server. The goodput is the highest Poisson rate that meets it.
 """
 
 import asyncio
@@ -55,24 +54,18 @@ from dragoman.serve.bundle.tokenizer import TOKENIZER_FILE, write_tokenizer
 from dragoman.serve.host.server_process import server_command
 from dragoman.serve.settings import QUEUE_PER_SLOT
 
-DRAGOMAN = "dragoman"
-# The latency bound is this multiple of a single request to the slower of `BOUND_BY`.
+DRAGOMAN: Maker = "dragoman"
+BASELINE: Maker = "ctranslate2"
+SYSTEMS = (DRAGOMAN, BASELINE)
+# The latency bound is this multiple of a single request to the slower server.
 TIMES_ALONE = 3.0
-BOUND_BY = (DRAGOMAN, "ctranslate2")
 # Closed-loop users in trials of settings, enough for full batches.
 USERS = 16
 WARM_UP_SECONDS = 2.0
-# Maximum sentences in a batch of a baseline.
+# Maximum sentences in a batch of the baseline.
 BATCH_SIZE = 64
 # Short trials cannot distinguish rates closer than this.
 TIE = 0.05
-# The maker of the files and of the library of each server.
-MAKERS: dict[str, Maker] = {
-    DRAGOMAN: "dragoman",
-    "onnx": "dragoman",
-    "ctranslate2": "ctranslate2",
-    "pytorch": "pytorch",
-}
 GOODPUT = "goodput, requests/s"
 
 
@@ -91,11 +84,11 @@ class Setting(NamedTuple):
 class OnlinePlan(ServersPlan):
     """The parameters of this benchmark."""
 
-    libraries = ("onnxruntime", "ctranslate2", "torch", "aiohttp", "numpy")
+    libraries = ("onnxruntime", "ctranslate2", "aiohttp", "numpy")
 
     run: Path | None = Field(
         None,
-        description="training run or bundle with the model of all servers; null: a random model and made-up "
+        description="training run or bundle with the model of both servers; null: a random model and made-up "
         "sentences of the data's lengths",
     )
     random: TransformerConfig = Field(BASE, description="shape of the random model")
@@ -103,15 +96,12 @@ class OnlinePlan(ServersPlan):
     interface: Literal["rest", "grpc"] = Field("rest", description="protocol of the requests")
     server_processes: int = Field(1, ge=1, description="processes of Dragoman; CTranslate2 gets as many workers")
     data: str = Field("multi30k:en-de", description="test data as in `dragoman evaluate`")
-    precision: Precision = Field("int8", description="precision of all servers except PyTorch")
-    baselines: tuple[Literal["ctranslate2", "onnx", "pytorch"], ...] = Field(
-        ("ctranslate2", "onnx", "pytorch"), min_length=1, description="servers to compare with"
-    )
+    precision: Precision = Field("int8", description="precision of both servers")
     searches: tuple[Literal["greedy", "beam 4"], ...] = Field(
         ("greedy", "beam 4"), min_length=1, description="searches to measure"
     )
     windows_ms: tuple[Annotated[float, Field(ge=0)], ...] = Field(
-        (2.0, 5.0, 10.0), min_length=1, description="batching windows to try for the baselines"
+        (2.0, 5.0, 10.0), min_length=1, description="batching windows to try for the baseline"
     )
     slots: int = Field(32, ge=4, description="rows of each Dragoman engine")
     alone_seconds: float = Field(5.0, gt=0, description="duration of the closed loop with one user")
@@ -120,11 +110,6 @@ class OnlinePlan(ServersPlan):
     tolerance: float = Field(0.1, gt=0, lt=1, description="relative tolerance of the capacity search")
     max_lag_seconds: float = Field(0.02, gt=0, description="generator lag p99 above which a trial is void")
     rounds: int = Field(3, ge=1, description="capacity searches per server, in turns")
-
-    @property
-    def systems(self) -> list[str]:
-        """The measured systems, Dragoman first."""
-        return [DRAGOMAN, *self.baselines]
 
     def compared(self) -> tuple[ComparedModel, Corpus, int | None]:
         """Returns the model, the texts to translate, and the maximum of target tokens; None: the model's limit.
@@ -143,28 +128,24 @@ class OnlinePlan(ServersPlan):
         made_up = Corpus(RANDOM_DIRECTION.source, RANDOM_DIRECTION.target, texts, texts)
         return model, made_up, round(sum(target for _, target in lengths) / len(lengths))
 
-    def settings(self, system: str) -> list[Setting]:
+    def settings(self, system: Maker) -> list[Setting]:
         """Returns the settings to try; Dragoman has only its defaults."""
         cpus = len(set(self.server_cpus))
         if system == DRAGOMAN:
             return [Setting(max(cpus, self.server_processes), 1, None)]
-        # Static batches run one after the other; the next one waits even if some sequences finish early.
-        shapes = [(1, cpus)]
-        if system == "ctranslate2":
-            workers = {cpus, self.server_processes} if self.server_processes > 1 else {cpus}
-            shapes = list(dict.fromkeys([*((count, 1) for count in sorted(workers)), (1, cpus)]))
+        workers = {cpus, self.server_processes} if self.server_processes > 1 else {cpus}
+        shapes = dict.fromkeys([*((count, 1) for count in sorted(workers)), (1, cpus)])
         return [Setting(copies, threads, window) for copies, threads in shapes for window in self.windows_ms]
 
     def measure(self) -> Report:
-        """Measures all servers with each search. Takes an hour on an otherwise idle machine."""
-        if "ctranslate2" in self.baselines:
-            import_module("ctranslate2")
+        """Measures both servers with each search. Takes an hour on an otherwise idle machine."""
+        import_module("ctranslate2")
         model, corpus, longest = self.compared()
         report = Report([], self.cpus)
         with TemporaryDirectory(prefix="dragoman-") as folder, LiveView.open(Console(stderr=True)) as view:
             workshop = Path(folder)
-            for maker in {MAKERS[system] for system in self.systems}:
-                model.write(workshop / maker, maker, self.precision)
+            for system in SYSTEMS:
+                model.write(workshop / system, system, self.precision)
             write_tokenizer(model.exportable.tokenizer, workshop)
             with running_on(self.generator_cpus):
                 for search in dict.fromkeys(self.searches):
@@ -178,9 +159,9 @@ class OnlinePlan(ServersPlan):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All servers of a model with one kind of search. Every measurement starts a new process.
+    """Both servers of a model with one kind of search. Every measurement starts a new process.
 
-    Clients send the sources of the corpus. The folder `workshop` has the files of each maker, and the tokenizer. No
+    Clients send the sources of the corpus. The folder `workshop` has the files of each server, and the tokenizer. No
     translation has more than `longest` tokens; None: the model's limit.
     """
 
@@ -198,15 +179,15 @@ class Comparison:
         return find_direction(self.model.exportable, self.corpus.languages)
 
     async def measure(self, search: str) -> tuple[list[Table], dict[str, Any]]:
-        """Measures all servers; returns the tables and what they do not have."""
-        plan, systems = self.plan, self.plan.systems
-        tried = {system: await self._try_settings(system) for system in systems}
+        """Measures both servers; returns the tables and what they do not have."""
+        plan = self.plan
+        tried = {system: await self._try_settings(system) for system in SYSTEMS}
         best = {system: best_setting(rates) for system, rates in tried.items()}
-        alone = {system: await self._alone(system, best[system]) for system in systems}
-        bound_seconds = TIMES_ALONE * max(seconds for system, seconds in alone.items() if system in BOUND_BY)
-        found: dict[str, list[CapacityResult]] = {system: [] for system in systems}
+        alone = {system: await self._alone(system, best[system]) for system in SYSTEMS}
+        bound_seconds = TIMES_ALONE * max(alone.values())
+        found: dict[Maker, list[CapacityResult]] = {system: [] for system in SYSTEMS}
         for number in range(plan.rounds):
-            for system in rotated(systems, number):
+            for system in rotated(SYSTEMS, number):
                 objective = Objective(latency_seconds=bound_seconds)
                 async with self._load(system, best[system], plan.trial_seconds, objective) as session:
                     found[system].append(await session.find_capacity(system, curve=number == 0))
@@ -219,7 +200,7 @@ class Comparison:
         }
         return tables, details
 
-    async def _try_settings(self, system: str) -> dict[Setting, float]:
+    async def _try_settings(self, system: Maker) -> dict[Setting, float]:
         """Returns the closed-loop throughput of each setting, requests per second; 0 for an only one, untried."""
         settings = self.plan.settings(system)
         if len(settings) == 1:
@@ -229,21 +210,21 @@ class Comparison:
             setting: (await self._closed(system, setting, seconds, USERS)).requests_per_second for setting in settings
         }
 
-    async def _alone(self, system: str, setting: Setting) -> float:
+    async def _alone(self, system: Maker, setting: Setting) -> float:
         """Returns the median latency of single requests, in seconds."""
         requests = (await self._closed(system, setting, self.plan.alone_seconds, 1)).all
         if requests.latency_seconds is None:
             raise BenchmarkError(f"{system}: expected answers, got none: {requests.errors}")
         return requests.latency_seconds.p50
 
-    async def _closed(self, system: str, setting: Setting, seconds: float, users: int) -> RunResult:
+    async def _closed(self, system: Maker, setting: Setting, seconds: float, users: int) -> RunResult:
         async with self._load(system, setting, seconds, Objective(), users) as session:
             (result,) = await session.run(f"{system}, {setting}")
         return result
 
     @asynccontextmanager
     async def _load(
-        self, system: str, setting: Setting, seconds: float, objective: Objective, users: int | None = None
+        self, system: Maker, setting: Setting, seconds: float, objective: Objective, users: int | None = None
     ) -> AsyncIterator[LoadSession]:
         """Runs a server and a load generator; the load has closed-loop users, or is open-loop."""
         plan = self.plan
@@ -264,21 +245,17 @@ class Comparison:
             async with LoadSession.open(scenario, sources, targets, self.view, **generator) as session:
                 yield session
 
-    def command(self, system: str, setting: Setting, ports: tuple[int, int]) -> list[str]:
+    def command(self, system: Maker, setting: Setting, ports: tuple[int, int]) -> list[str]:
         """Returns the command line of a server, with ports of REST and gRPC."""
-        folder, plan = self.workshop / MAKERS[system], self.plan
+        folder, plan = self.workshop / system, self.plan
         if system == DRAGOMAN:
             return server_command(folder, *ports, slots=plan.slots, processes=plan.server_processes)
-        options: dict[str, Any] = {"folder": str(folder), "copies": setting.copies, "threads": setting.threads}
-        if system == "onnx":
-            # Engines have one thread each and share the rows of a batch; no row waits for another.
-            options |= {"copies": setting.threads, "threads": 1, "slots": BATCH_SIZE * self.beam_size}
-        if system == "ctranslate2":
-            options["compute_type"] = compute_type(plan.precision)
+        options = {"folder": str(folder), "copies": setting.copies, "threads": setting.threads}
+        options["compute_type"] = compute_type(plan.precision)
         server = BaselineServer(
             port=ports[0],
             grpc_port=ports[1],
-            translator=LOADERS[MAKERS[system]],
+            translator=LOADERS[system],
             options=options,
             tokenizer=self.workshop / TOKENIZER_FILE,
             prefix=self.direction.source_prefix,
@@ -304,7 +281,7 @@ def best_setting(tried: Mapping[Setting, float]) -> Setting:
 
 
 def tables_of(
-    search: str, bound: str, alone: Mapping[str, float], found: Mapping[str, Sequence[CapacityResult]]
+    search: str, bound: str, alone: Mapping[Maker, float], found: Mapping[Maker, Sequence[CapacityResult]]
 ) -> list[Table]:
     """Returns a table of the goodput and its ratios, with a note per void search, and the curves of the first round."""
     goodput: dict[str, list[Figures]] = {}

@@ -1,1 +1,1 @@
-"""Benchmarks of single features: `python -m benchmarks.features.terms BUNDLE`. Each is a program of its own."""
+"""Benchmarks of single features: `python -m benchmarks.features.held_out BUNDLE TEXT`."""

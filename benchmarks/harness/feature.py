@@ -1,21 +1,10 @@
-"""What the benchmarks of single features share: options and output. They translate with the library."""
+"""What the benchmarks of single features share: languages and output. They translate with the library."""
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
-
-
-def options_of(document: str | None) -> argparse.ArgumentParser:
-    """Returns a parser with the first line of a document as description, the bundle to serve, and the data."""
-    parser = argparse.ArgumentParser(description=str(document).partition("\n")[0])
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("--data", default="multi30k:en-de")
-    parser.add_argument("--multi30k-folder", type=Path)
-    return parser
 
 
 def fields_of(direction: tuple[str, str]) -> dict[str, Any]:

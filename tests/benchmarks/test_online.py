@@ -1,4 +1,4 @@
-"""`dragoman bench online` measures servers in turns under the same load; the baselines batch requests in a window."""
+"""`dragoman bench online` measures servers in turns under the same load; the baseline batches requests in a window."""
 
 import asyncio
 import os
@@ -12,18 +12,16 @@ from typing import Any, Literal, cast
 import grpc.aio
 import pytest
 from aiohttp import web
-from rich.console import Console
 
 from benchmarks import online
 from benchmarks.baseline_server import BaselineServer, Batcher, TextTranslator, grpc_handlers, routes
 from benchmarks.harness.report import Report
-from benchmarks.online import Comparison, OnlinePlan, Setting, best_setting, tables_of
-from benchmarks.systems.compared_model import lengths_of, trained_model
+from benchmarks.online import SYSTEMS, OnlinePlan, Setting, best_setting, tables_of
+from benchmarks.systems.compared_model import Maker, lengths_of
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from dragoman.loadtest.clients import OK, Targets, open_clients
 from dragoman.loadtest.results import CapacityResult, RunResult
 from dragoman.loadtest.scenario import LoadRequest, RequestKind, SearchOptions
-from dragoman.loadtest.session import LiveView
 from dragoman.model.data.corpus import read_corpus
 from dragoman.model.run import RunFolder
 from dragoman.model.tokenizer.tokenizer import EOS_ID, Tokenizer
@@ -31,7 +29,7 @@ from dragoman.model.tokenizer.tokenizer import EOS_ID, Tokenizer
 CPUS = sorted(os.sched_getaffinity(0))
 # No test reads the figures: a trial shows little more than that servers answer.
 QUICK: dict[str, Any] = {"rounds": 1, "alone_seconds": 0.5, "trial_seconds": 0.5, "tolerance": 0.9, "first_rate": 32}
-QUICK |= {"searches": ["greedy"], "windows_ms": [0, 1], "max_lag_seconds": 10, "slots": 8, "baselines": ["ctranslate2"]}
+QUICK |= {"searches": ["greedy"], "windows_ms": [0, 1], "max_lag_seconds": 10, "slots": 8}
 QUICK |= {"server_cpus": CPUS[:1], "generator_cpus": CPUS[-1:]}
 # Servers are started a dozen times: minutes on a busy machine.
 pytestmark = pytest.mark.usefixtures("forked_servers")
@@ -51,7 +49,7 @@ def test_the_details_have_the_search_of_every_round(report: Report) -> None:
     assert all(rounds[0]["trials"] for rounds in capacities.values())
 
 
-def test_baselines_try_every_window_and_dragoman_its_defaults(report: Report) -> None:
+def test_the_baseline_tries_every_window_and_dragoman_its_defaults(report: Report) -> None:
     tried = report.details["greedy"]["tried"]
     assert list(tried["dragoman"]) == ["1 x 1 threads"]
     assert list(tried["ctranslate2"]) == ["1 x 1 threads, window 0 ms", "1 x 1 threads, window 1 ms"]
@@ -66,21 +64,20 @@ def test_the_bound_is_three_times_the_slower_single_request_of_dragoman_and_ctra
 def test_the_curve_leaves_out_void_trials_and_has_ascending_shares() -> None:
     good = cast("RunResult", SimpleNamespace(goodput_per_second=10.0, void=None))
     void = cast("RunResult", SimpleNamespace(goodput_per_second=5.0, void="late"))
-    found = {
+    found: dict[Maker, list[CapacityResult]] = {
         "dragoman": [CapacityResult("", 0.1, 90.0, [], [void, good], None)],
-        "onnx": [CapacityResult("", 0.1, 90.0, [], [good, void], None)],
-        "pytorch": [CapacityResult("", 0.1, None, [], [], None)],
+        "ctranslate2": [CapacityResult("", 0.1, None, [], [good, void], None)],
     }
     goodput, curves = tables_of("greedy", "bound", dict.fromkeys(found, 0.01), found)
-    assert [first["goodput, requests/s"] for first, *_ in goodput.columns.values()] == [90.0, 90.0, 0.0]
-    assert curves.columns == {"dragoman": [{"0.25": 10.0}], "onnx": [{"0.1": 10.0}], "pytorch": [{}]}
+    assert [first["goodput, requests/s"] for first, *_ in goodput.columns.values()] == [90.0, 0.0]
+    assert curves.columns == {"dragoman": [{"0.25": 10.0}], "ctranslate2": [{"0.1": 10.0}]}
     assert curves.rows == ["0.1", "0.25"]
 
 
 def test_a_void_search_has_a_note_with_its_system_round_and_reason() -> None:
     good, void = (CapacityResult("", 0.1, 90.0, [], [], reason) for reason in (None, "the generator was late"))
-    alone = {"dragoman": 0.01, "onnx": 0.01}
-    goodput, _ = tables_of("greedy", "bound", alone, {"dragoman": [good, void], "onnx": [good, good]})
+    alone: dict[Maker, float] = {"dragoman": 0.01, "ctranslate2": 0.01}
+    goodput, _ = tables_of("greedy", "bound", alone, {"dragoman": [good, void], "ctranslate2": [good, good]})
     (note,) = goodput.notes
     assert re.search(r"dragoman.* 2: .*the generator was late", note)
 
@@ -102,22 +99,11 @@ def test_the_best_setting_is_the_fastest_and_a_longer_window_has_to_be_clearly_f
     assert (best.copies, best.window_ms) == expected
 
 
-def test_every_shape_and_window_of_a_baseline_is_tried_with_as_many_threads_as_cpus() -> None:
+def test_every_shape_and_window_of_the_baseline_is_tried_with_as_many_threads_as_cpus() -> None:
     plan = OnlinePlan(run=Path("run"), server_cpus=(0, 1), windows_ms=(2, 5))
-    found = {system: plan.settings(system) for system in plan.systems}
-    counts = {system: len(settings) for system, settings in found.items()}
-    assert counts == {"dragoman": 1, "ctranslate2": 4, "onnx": 2, "pytorch": 2}
+    found = {system: plan.settings(system) for system in SYSTEMS}
+    assert {system: len(settings) for system, settings in found.items()} == {"dragoman": 1, "ctranslate2": 4}
     assert all(setting.copies * setting.threads == 2 for settings in found.values() for setting in settings)
-
-
-def test_static_batches_have_a_slot_for_every_row(toy_run: RunFolder, toy_data: str, tmp_path: Path) -> None:
-    plan = OnlinePlan(run=toy_run.path, server_cpus=(0, 1))
-    with LiveView.open(Console(quiet=True)) as view:
-        served = Comparison(plan, trained_model(toy_run.path), read_corpus(toy_data, "test"), tmp_path, 4, view)
-    command = served.command("onnx", plan.settings("onnx")[0], (1, 2))
-    server = BaselineServer.model_validate_json(command[-1])
-    assert server.options["slots"] == server.size * 4
-    assert (server.workers, server.options["copies"], server.options["threads"]) == (1, 2, 1)
 
 
 class Parrot(Translator):
@@ -209,7 +195,7 @@ def test_workers_compute_concurrently(server: BaselineServer) -> None:
     ("protocol", "refused"),
     [("rest", ["400 invalid", "429 queue_full"]), ("grpc", ["INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"])],
 )
-def test_baselines_answer_the_load_generator(
+def test_the_baseline_answers_the_load_generator(
     server: BaselineServer, protocol: Literal["rest", "grpc"], refused: list[str]
 ) -> None:
     """Another beam size and more texts than the queue has places are refused."""
