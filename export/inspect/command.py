@@ -1,6 +1,6 @@
 """`dragoman inspect`: prints the content of a bundle, its graphs and its memory use. Needs no PyTorch.
 
-onnx and matplotlib are imported when the command runs, so that a missing one is reported in one line.
+onnx is imported when the command runs, so that it is reported in one line if it is missing.
 """
 
 from collections.abc import Iterator
@@ -32,23 +32,18 @@ class InspectCommand(BaseSettings):
     bundle: CliPositionalArg[Path | None] = Field(None, description="folder of the bundle")
     cpu: bool = Field(False, description="print what computes models on this machine instead, and why")
     slots: int = Field(DEFAULT_SLOTS, ge=1, description="slots of each engine, as for `dragoman serve`")
-    picture: Path | None = Field(None, description="SVG file for a picture of one decoder step")
     json_file: Path | None = Field(None, description="JSON file for all figures")
 
     def cli_cmd(self) -> None:
-        """Prints the figures and writes the requested files."""
+        """Prints the figures and writes the requested file."""
         if self.cpu:
             print(_describe_processor())
             return
         if self.bundle is None:
             raise SystemExit("dragoman inspect: bundle: expected a folder, or --cpu")
-        check_output("inspect", "picture", self.picture)
         check_output("inspect", "json", self.json_file)
         with _explained("onnx", "reads the graphs", "export"):
             from dragoman.export.inspect.figures import Inspection, format_inspection, inspect  # noqa: PLC0415 - needs onnx
-        if self.picture is not None:
-            with _explained("matplotlib", "draws the picture", "train"):
-                from dragoman.export.inspect.picture import draw_step  # noqa: PLC0415 - needs matplotlib
         try:
             with damage_explained(self.bundle):
                 inspection = inspect(Bundle.open(self.bundle), self.slots)
@@ -56,11 +51,9 @@ class InspectCommand(BaseSettings):
         except BundleError as error:
             raise BundleError(f"bundle: {error}") from error
         print(text)
-        with damage_explained(self.bundle, OSError):  # of the files that are written
-            if self.json_file is not None:
+        if self.json_file is not None:
+            with damage_explained(self.bundle, OSError):  # of the file that is written
                 self.json_file.write_bytes(TypeAdapter(Inspection).dump_json(inspection, indent=1) + b"\n")
-            if self.picture is not None:
-                draw_step(inspection, self.picture)
 
 
 def _describe_processor() -> str:

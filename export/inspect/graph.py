@@ -29,12 +29,11 @@ STRUCTURAL_TYPES = ("int32", "int64", "bool")
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Name, type and shape of a tensor; `row_bytes` is the size without the first axis, None if it is dynamic."""
+    """Name, type and shape of a tensor."""
 
     name: str
     dtype: str
     shape: tuple[int | str, ...]
-    row_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +63,20 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class StoredGraph:
-    """A graph with nodes in topological order; `tensors` holds all declared types, including inputs and outputs."""
+    """A graph with nodes in topological order."""
 
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
     nodes: tuple[Node, ...]
-    tensors: Mapping[str, TensorType]
     weights: Mapping[str, Weight]
 
 
 def read_graph(path: Path) -> StoredGraph:
     """Reads a graph with its weights; raises BundleError if the file is no ONNX graph, or weights cannot be read."""
     graph = _load(path)
-    inputs, outputs = _types(graph.input), _types(graph.output)
-    return StoredGraph(
-        inputs,
-        outputs,
-        tuple(map(_node, graph.node)),
-        {tensor.name: tensor for tensor in (*inputs, *outputs, *_types(graph.value_info))},
-        {tensor.name: _weight(tensor, path) for tensor in graph.initializer},
-    )
+    inputs, outputs = (tuple(map(_type, values)) for values in (graph.input, graph.output))
+    weights = {tensor.name: _weight(tensor, path) for tensor in graph.initializer}
+    return StoredGraph(inputs, outputs, tuple(map(_node, graph.node)), weights)
 
 
 def count_operators(path: Path) -> dict[str, int]:
@@ -119,17 +112,11 @@ def _node(node: onnx.NodeProto) -> Node:
     return Node(operator, tuple(filter(None, node.input)), tuple(filter(None, node.output)))
 
 
-def _types(values: Sequence[onnx.ValueInfoProto]) -> tuple[TensorType, ...]:
-    return tuple(map(_type, values))
-
-
 def _type(value: onnx.ValueInfoProto) -> TensorType:
     tensor = value.type.tensor_type
     dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     shape = tuple(size.dim_value if size.HasField("dim_value") else size.dim_param for size in tensor.shape.dim)
-    row = [size for size in shape[1:] if isinstance(size, int)]
-    known = len(row) == len(shape[1:])
-    return TensorType(value.name, dtype.name, shape, prod(row) * dtype.itemsize if known else None)
+    return TensorType(value.name, dtype.name, shape)
 
 
 def _weight(tensor: onnx.TensorProto, graph: Path) -> Weight:
@@ -154,7 +141,7 @@ TITLES = {"target": "self-attention", "source": "cross-attention", "recurrent": 
 class Block:
     """A part of a decoder step: it reads states and matrices (weights with at least two axes) and writes states.
 
-    `nodes` is 0 for a part of a native operator. `carries` are the tensors passed to later blocks, or the logits.
+    `nodes` is 0 for a part of a native operator.
     """
 
     title: str
@@ -162,7 +149,6 @@ class Block:
     matrices: tuple[Weight, ...]
     reads: tuple[StateSpec, ...]
     writes: tuple[StateSpec, ...]
-    carries: tuple[TensorType, ...]
 
     @property
     def form(self) -> tuple[object, ...]:
@@ -172,7 +158,6 @@ class Block:
             sorted((matrix.dtype, matrix.shape) for matrix in self.matrices),
             [state.shape for state in self.reads],
             [state.shape for state in self.writes],
-            [(tensor.dtype, tensor.row_bytes) for tensor in self.carries],
         )
 
 
@@ -185,10 +170,9 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Nodes of a block under construction, and the tensors that leave it."""
+    """Nodes of a block under construction."""
 
     nodes: list[Node]
-    leaving: tuple[str, ...]
 
     @property
     def read(self) -> set[str]:
@@ -199,7 +183,7 @@ class _Span:
         return {name for node in self.nodes for name in node.outputs}
 
     def followed_by(self, other: "_Span") -> "_Span":
-        return _Span(self.nodes + other.nodes, other.leaving)
+        return _Span(self.nodes + other.nodes)
 
 
 def find_blocks(graph: StoredGraph, states: Sequence[StateSpec]) -> tuple[Block, ...]:
@@ -258,7 +242,7 @@ def _cut_spine(graph: StoredGraph, recurrent_outputs: set[str | None]) -> list[_
         live |= dict.fromkeys(node.outputs)
         live = {name: None for name in live if last_use.get(name, -1) > place}
         if len(live) <= 1 or not recurrent_outputs.isdisjoint(node.outputs):
-            spans.append(_Span(nodes, tuple(live)))
+            spans.append(_Span(nodes))
             nodes = []
     return spans
 
@@ -307,7 +291,6 @@ def _describe(span: _Span, graph: StoredGraph, states: Sequence[StateSpec]) -> B
     read, written = span.read, span.written
     reads = tuple(state for state in states if state.decoder_input in read)
     writes = tuple(state for state in states if state.decoder_output in written)
-    leaving = (*span.leaving, *(name for name in (LOGITS,) if name in written))
     weights = [weight for name, weight in graph.weights.items() if name in read and weight.is_parameter]
     return Block(
         title=_title(reads, writes, has_tokens=TOKENS in read, has_logits=LOGITS in written),
@@ -315,7 +298,6 @@ def _describe(span: _Span, graph: StoredGraph, states: Sequence[StateSpec]) -> B
         matrices=tuple(weight for weight in weights if len(weight.shape) > 1),
         reads=reads,
         writes=writes,
-        carries=tuple(graph.tensors[name] for name in leaving if name in graph.tensors),
     )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
-from dragoman.export.inspect.graph import Block, StoredGraph, TensorType, Weight
+from dragoman.export.inspect.graph import Block, StoredGraph, Weight
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.bundle.manifest import LOGITS, CacheSpec, Length, Manifest, StateSpec
+from dragoman.serve.bundle.manifest import CacheSpec, Length, Manifest, StateSpec
 
 # Parts of a decoder layer in the names of weights, and their titles.
 LAYER_PARTS = {
@@ -45,20 +45,14 @@ def _layer_states(cache: CacheSpec, length: Length, layer: int) -> Iterator[Stat
 def native_blocks(bundle: Bundle, graph: StoredGraph, cache: CacheSpec) -> tuple[Block, ...]:
     """Returns the blocks of the decoder, in order of computation."""
     weights = _named_weights(bundle, graph)
-    width = cache.heads * cache.head_size
-    states = TensorType("states", "float32", ("rows", width), 4 * width)
     layers = [
-        Block(title, 0, matrices, *_reads_and_writes(cache, part, layer), (states,))
+        Block(title, 0, matrices, *_reads_and_writes(cache, part, layer))
         for layer in range(cache.layers)
         for part, title in LAYER_PARTS.items()
         if (matrices := _matrices(weights, f"decoder.{layer}.{part}"))
     ]
-    logits = next(tensor for tensor in graph.outputs if tensor.name == LOGITS)
-    return (
-        Block("embedding", 0, _matrices(weights, "target_"), (), (), (states,)),
-        *layers,
-        Block("projection", 0, _matrices(weights, "output."), (), (), (logits,)),
-    )
+    embedding = Block("embedding", 0, _matrices(weights, "target_"), (), ())
+    return (embedding, *layers, Block("projection", 0, _matrices(weights, "output."), (), ()))
 
 
 def _reads_and_writes(cache: CacheSpec, part: str, layer: int) -> tuple[tuple[StateSpec, ...], tuple[StateSpec, ...]]:

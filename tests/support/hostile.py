@@ -93,7 +93,6 @@ def run_command(make: Callable[[Path, Path], BaseSettings], data: DataObject, fo
 
 
 def inspect(folder: Path, other: Path) -> BaseSettings:
-    """Returns `dragoman inspect` without a picture, which takes seconds."""
     from dragoman.export.inspect.command import InspectCommand  # noqa: PLC0415 - as above
 
     return InspectCommand(bundle=folder, json_file=other / "figures.json")

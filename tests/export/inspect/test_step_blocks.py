@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.export.inspect.graph import Block, Node, StoredGraph, TensorType, find_blocks, fold_blocks, read_graph
+from dragoman.export.inspect.graph import Block, Node, StoredGraph, find_blocks, fold_blocks, read_graph
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.manifest import StateSpec
 from tests.support.recurrent_models import BAHDANAU, RecurrentBundles
@@ -98,19 +98,11 @@ def test_every_operator_is_in_one_block_and_every_state_is_used(name: str, decod
     assert {state for block in decoder.blocks for state in block.writes} == updated
 
 
-@pytest.mark.parametrize("name", DECODERS)
-def test_only_the_logits_leave_the_last_block(name: str, decoders: Decoders) -> None:
-    *others, last = decoders(name).blocks
-    assert [tensor.name for tensor in last.carries] == ["logits"]
-    assert all(block.carries for block in others)
-
-
 def test_a_state_that_no_token_reaches_is_written_by_the_last_block() -> None:
     graph = StoredGraph(
         inputs=(),
         outputs=(),
         nodes=(Node("Gather", ("table", "token_ids"), ("logits",)), Node("Neg", ("past_clock",), ("present_clock",))),
-        tensors={"logits": TensorType("logits", "float32", ("R", 8), 32)},
         weights={},
     )
     clock = StateSpec(name="clock", shape=(1,))
@@ -119,7 +111,7 @@ def test_a_state_that_no_token_reaches_is_written_by_the_last_block() -> None:
 
 
 def plain_block(title: str) -> Block:
-    return Block(title, nodes=1, matrices=(), reads=(), writes=(), carries=())
+    return Block(title, nodes=1, matrices=(), reads=(), writes=())
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=12))

@@ -58,16 +58,11 @@ def test_operators_are_counted_with_their_domain_the_most_frequent_first(wide_bu
     assert list(counted.values()) == sorted(counted.values(), reverse=True)
 
 
-def test_inputs_and_outputs_have_type_shape_and_the_bytes_of_a_row(wide_bundle: Bundle) -> None:
+def test_inputs_and_outputs_have_type_and_shape(wide_bundle: Bundle) -> None:
     graph = read_graph(wide_bundle.decoder_path)
     assert tuple(tensor.name for tensor in graph.inputs) == wide_bundle.manifest.decoder.inputs
     logits = graph.outputs[0]
-    vocabulary_size = wide_bundle.manifest.vocabulary_size
-    assert (logits.dtype, logits.shape[1:], logits.row_bytes) == ("float32", (vocabulary_size,), 4 * vocabulary_size)
-
-
-def test_a_row_with_a_dynamic_length_has_no_size(states_bundle: Bundle) -> None:
-    assert read_graph(states_bundle.decoder_path).tensors["cross_key_0"].row_bytes is None
+    assert (logits.dtype, logits.shape[1:]) == ("float32", (wide_bundle.manifest.vocabulary_size,))
 
 
 def test_a_file_that_is_no_graph_is_named(tmp_path: Path) -> None:
