@@ -103,7 +103,6 @@ def bundle_path(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture
 def model() -> GatedModel:
-    """A model whose steps wait at a gate."""
     return GatedModel(1)
 
 
@@ -134,7 +133,6 @@ def letters() -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def letters_bundle(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle for this tokenizer and one alignment head."""
     return write_bundle(tmp_path_factory.mktemp("letters"), letters, alignment_heads=HEADS[1:])
 
 
@@ -228,7 +226,6 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory, toy: Any) -> str:
 
 @pytest.fixture(scope="session")
 def toy_bundles(toy_run: "RunFolder", once: Once, toy: Any) -> "ToyBundles":
-    """The toy model in a precision."""
 
     def make(precision: Precision) -> Path:
         samples, options = toy.samples_of(toy.toy_test_sentences()[:20]), toy.BundleOptions("toy", precision=precision)

@@ -14,13 +14,11 @@ PAGES = [ROOT / name for name in LISTED.splitlines() if (ROOT / name).exists()]
 
 
 def anchors(page: Path) -> set[str]:
-    """Returns the anchors that GitHub makes of the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def dead_links(page: Path) -> Iterator[str]:
-    """Yields the links of a page to a missing file or heading of the repository."""
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         name, _, anchor = link.partition("#")
         target = page.parent / name if name else page

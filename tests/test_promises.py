@@ -50,7 +50,6 @@ def document(pytester: pytest.Pytester) -> Path:
 
 
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.ExitCode | int:
-    """Runs pytest next to the document."""
     return pytester.runpytest_inprocess(*PLUGINS, "--promises", "document.md", *arguments).ret
 
 

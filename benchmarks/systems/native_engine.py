@@ -29,12 +29,10 @@ from dragoman.serve.settings import ServeSettings
 POLL_SECONDS = 10.0
 
 
-def settings_of(bundle: Bundle, *, engines: int, slots: int, prefill_token_budget: int | None = None) -> ServeSettings:
-    """Returns the settings of a service with some engines; the default budget is the server's."""
-    budget = {} if prefill_token_budget is None else {"prefill_token_budget": prefill_token_budget}
-    return ServeSettings.model_validate(
-        {"bundle": bundle.folder, "engines": engines, "slots": slots, "device": "cpu", **budget}
-    )
+def settings_of(bundle: Bundle, *, engines: int, slots: int) -> ServeSettings:
+    """Returns the settings of a service with some engines."""
+    given = {"bundle": bundle.folder, "engines": engines, "slots": slots, "device": "cpu"}
+    return ServeSettings.model_validate(given)
 
 
 class Phases(NamedTuple):
@@ -81,9 +79,7 @@ class LiveNativeEngines:
             raise_error(sequence)
         return sequences
 
-    def occupy(
-        self, specs: Iterator[SequenceSpec], count: int, on_finish: Callable[[DecodingSequence], None] = lambda _: None
-    ) -> None:
+    def occupy(self, specs: Iterator[SequenceSpec], count: int) -> None:
         """Keeps `count` sequences of equal length running: whenever one ends, the next one starts.
 
         The first ones have different lengths, so that their ends are spread evenly over the steps.
@@ -93,7 +89,6 @@ class LiveNativeEngines:
             if not self._closing:
                 for sequence in ended:
                     self._error = self._error or sequence.error
-                    on_finish(sequence)
                     self.submit([next(specs)], renew)
 
         for number in range(count):
@@ -108,11 +103,6 @@ class LiveNativeEngines:
             self._scheduler.poll(POLL_SECONDS)
             if self._error is not None:
                 raise BenchmarkError(str(self._error))
-
-    @property
-    def waiting(self) -> int:
-        """Sequences in the queue."""
-        return self._scheduler.waiting
 
     @property
     def phases(self) -> Phases:

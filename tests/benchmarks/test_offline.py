@@ -27,7 +27,6 @@ def plan_of(data: str, **fields: Any) -> OfflinePlan:
 
 @pytest.fixture(scope="module", name="report")
 def _report(toy_run: RunFolder, toy_data: str) -> Report:
-    """The report on the toy model and a random one, with trials of sizes."""
     systems = ["dragoman:fp32", "dragoman:int8", "ctranslate2:fp32", "ctranslate2:int8"]
     sizes = {"batches": ["2:examples", "40:tokens"], "slots": [8, 16]}
     return plan_of(toy_data, run=toy_run.path, systems=systems, **sizes).measure()

@@ -52,7 +52,6 @@ def arguments_of(stage: Stage, instruction: str) -> list[str]:
 
 
 def requirements(*extras: str) -> list[str]:
-    """Returns the output of the script of the Dockerfile."""
     script = [sys.executable, "deploy/requirements.py", *extras]
     return subprocess.run(script, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
 

@@ -17,7 +17,6 @@ from tests.support.toy import toy_sentences, toy_test_sentences, translate_toy, 
 
 @pytest.fixture(scope="module")
 def listed(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The toy bundle with a shortlist."""
     folder = tmp_path_factory.mktemp("listed")
     data = write_pairs(folder, "pairs", toy_sentences())
     command_line.run("export", [str(toy_bundle), "--shortlist", data, "--out", str(folder / "bundle")])

@@ -64,7 +64,6 @@ def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHu
 
 @pytest.fixture
 def hub(fake_hub: FakeHub, checkpoint: dict[str, bytes]) -> FakeHub:
-    """A hub with one repository."""
     repository = Repository()
     repository.commit(checkpoint)
     fake_hub.repositories[NAME] = repository

@@ -22,7 +22,6 @@ def read(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def folder(checkpoint: dict[str, bytes], tmp_path: Path) -> Path:
-    """A checkpoint in three shards."""
     split_checkpoint(write_files(tmp_path / "m", checkpoint))
     return tmp_path / "m"
 

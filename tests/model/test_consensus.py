@@ -16,7 +16,6 @@ SENTENCES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".joi
 
 
 def expected_bleu(candidate: str, translations: list[str]) -> float:
-    """The mean sentence BLEU against all translations."""
     bleu = partial(sentence_bleu, candidate, use_effective_order=True)
     scores = [100.0 if candidate == other else bleu([other]).score for other in translations]
     return sum(scores) / len(scores)

@@ -107,7 +107,6 @@ def test_a_retrying_grpc_client_waits_as_told(full: LiveService, model: GatedMod
 
 
 def sequence_of(bench: Bench, tokens: int, key: object, deadline_seconds: float | None = None) -> DecodingSequence:
-    """Returns a sequence that ends at its limit of tokens."""
     options = SearchOptions(max_target_tokens=tokens)
     return DecodingSequence(
         (7, ENDLESS_ID), options, SequenceGroup(bench.finished.extend, deadline_seconds, fairness_key=key)

@@ -50,7 +50,6 @@ def service(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def workers(service: Replicas) -> set[int]:
-    """Returns the process ids of the workers."""
     return set(children(service.victim.process_id))
 
 

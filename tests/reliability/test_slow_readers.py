@@ -80,7 +80,6 @@ def inference_requests() -> Iterator[bytes]:
 
 
 def many_requests() -> Iterator[bytes]:
-    """Yields requests of TranslateMany with large answers."""
     for number in range(8):
         request = TranslateRequest(text=["alpha beta."])
         yield TranslateManyRequest(id=f"{number}{LARGE}", request=request).SerializeToString()

@@ -38,7 +38,6 @@ def help_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 
 
 def snapshot_name(command: str) -> str:
-    """Returns the file name of a command's snapshot."""
     return f"{command.replace(' ', '-')}.txt"
 
 

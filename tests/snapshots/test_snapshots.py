@@ -39,7 +39,6 @@ def served(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def as_json(document: object) -> str:
-    """Returns a document as JSON with sorted keys."""
     return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
 
 
@@ -63,7 +62,6 @@ def describe_family(family: Metric) -> Iterator[str]:
 
 
 def describe(families: Iterable[Metric]) -> list[str]:
-    """Returns the lines of metrics in the order of their names."""
     return [line for family in sorted(families, key=lambda family: family.name) for line in describe_family(family)]
 
 

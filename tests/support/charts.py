@@ -30,7 +30,6 @@ def run_helm(example: str, *values: str) -> "subprocess.CompletedProcess[str]":
 
 @cache
 def render(example: str, *values: str) -> Manifests:
-    """Returns the manifests of an example."""
     done = run_helm(example, *values)
     assert done.returncode == 0, done.stderr
     manifests = [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
@@ -40,6 +39,5 @@ def render(example: str, *values: str) -> Manifests:
 
 
 def server_pod(example: str, *values: str) -> dict[str, Any]:
-    """Returns the specification of the pods of an example."""
     specification: dict[str, Any] = render(example, *values)["Deployment", "dragoman"]["spec"]["template"]["spec"]
     return specification

@@ -42,7 +42,6 @@ def fill_with_zeros(spec: Any, vocabulary_size: int, width: int = 8) -> None:
 
 
 def write_model(folder: Path, spec: TransformerSpec, kind: str = "float32", tokenizer: Tokenizer | None = None) -> Path:
-    """Writes a model of a weight type and a tokenizer into a new folder."""
     ctranslate2_system.write_model(folder, spec, kind)
     if tokenizer is not None:
         (folder / "sentencepiece.model").write_bytes(tokenizer.model)

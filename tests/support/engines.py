@@ -101,7 +101,6 @@ class Bench(AnyBench):
 
 
 def answer(sequence: DecodingSequence) -> Answer:
-    """Returns the best target, its score and its finish reason."""
     assert sequence.state is SequenceState.FINISHED
     assert sequence.error is None
     return sequence.best.target_ids, sequence.best.score, sequence.best.finish_reason

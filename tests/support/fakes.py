@@ -283,7 +283,6 @@ def random_numbers(seed: int, count: int) -> NDArray[np.uint64]:
 
 
 def translate(source_ids: Sequence[int], max_target_tokens: int) -> tuple[tuple[int, ...], float, FinishReason]:
-    """Returns target ids, score and finish reason of one source, translated alone."""
     target_ids = [BOS_ID]
     score = 0.0
     while len(target_ids) <= max_target_tokens:

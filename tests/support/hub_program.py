@@ -46,13 +46,11 @@ def fill(hub: FakeHub, folder: Path) -> None:
 
 
 def add_repository(hub: FakeHub, name: str, folder: Path) -> None:
-    """Adds a repository with one commit, the files of a folder."""
     hub.repositories[name] = repository = Repository()
     repository.commit({path.name: path.read_bytes() for path in folder.iterdir()})
 
 
 def argos_package(folder: Path) -> Path:
-    """Returns a package of a random model, written into a new folder."""
     folder.mkdir()
     tokenizer = train_tokenizer(make_texts(1, 200), vocabulary_size=60)
     spec = ctranslate2_system.spec_of(make_model(tokenizer), tokenizer.source_pieces)

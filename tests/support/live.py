@@ -262,7 +262,6 @@ class LiveService:
         return [registry, merged._unrouted, *(metrics.registry for metrics in list(merged._models.values()))]
 
     def count_submitted(self) -> list[EngineSequence]:
-        """Returns a list that gets every sequence submitted from now on."""
         submitted: list[EngineSequence] = []
         for pipeline in self.service.models.pipelines:
             submit = pipeline.scheduler.submit

@@ -163,7 +163,6 @@ class NativeFake:
 
     @property
     def steps(self) -> list[int]:
-        """Rows of each step."""
         return self._log("driver_steps")
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -70,7 +70,6 @@ def start_process(
 
 
 def resident_bytes(process: int | str = "self") -> int:
-    """Returns the memory of a process, by its id."""
     return int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]) * PAGESIZE
 
 

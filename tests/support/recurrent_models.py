@@ -42,7 +42,6 @@ RecurrentBundles = Callable[[Kind], tuple[Recurrent, Bundle]]
 
 
 def name_kind(kind: Kind) -> str:
-    """Returns the name of a kind in a test id."""
     return " ".join(str(value) if isinstance(value, str) else f"{name}={value}" for name, value in kind.items())
 
 

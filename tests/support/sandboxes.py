@@ -17,7 +17,6 @@ _BOOT = (
 
 
 def add_parsers(patch: pytest.MonkeyPatch, module: str = "tests.support.hostile_parsers") -> None:
-    """Adds the parsers of a module to templates that start from now on."""
     patch.setattr(host, "_OPTIONS", (*host._OPTIONS[:-1], _BOOT.format(module=module)))
 
 

@@ -70,7 +70,6 @@ def reply(content: bytes = b"", status: int = 200, *, length: int | None = None,
 
 
 def ranged(content: bytes) -> Answer:
-    """Returns an answer with the range that the client requests."""
 
     def answer(handler: Handler) -> None:
         start = int((handler.headers.get("range") or "bytes=0-").removeprefix("bytes=").removesuffix("-"))

@@ -29,7 +29,6 @@ source_texts = st.lists(st.integers(FIRST_ID, 50) | st.just(ENDLESS_ID), min_siz
 
 @st.composite
 def any_options(draw: st.DrawFn, longest: int) -> SearchOptions:
-    """Draws any options that the interfaces accept."""
     limit = draw(st.integers(1, longest))
     sampled = draw(st.booleans())
     beam_size = 1 if sampled else draw(st.integers(1, 4))

@@ -74,7 +74,6 @@ class Server:
         ]
 
     def metric(self, name: str) -> float:
-        """Returns the sum of the series of a name in /metrics."""
         with closing(HTTPConnection("127.0.0.1", self.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
             connection.request("GET", "/metrics")
             text = connection.getresponse().read().decode()

@@ -35,7 +35,6 @@ def randomize(parameters: Iterable[tuple[str, nn.Parameter]], gain: float = 2.0)
 
 
 def fill(rows: Sequence[Sequence[int]], filling: int) -> Tensor:
-    """Returns rows as one tensor, right-padded."""
     return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=filling)
 
 

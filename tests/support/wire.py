@@ -33,7 +33,6 @@ def translate_over_both(live: LiveService, request: Answer) -> list[Answer]:
 
 
 def score_over_both(live: LiveService, request: Answer) -> list[Answer]:
-    """Returns the scores, after a comparison of both interfaces."""
     answer = live.post(request, path="/v1/score")
     assert answer.status_code == 200, answer.text
     scores: list[Answer] = answer.json()["scores"]
@@ -51,7 +50,6 @@ def score_over_both(live: LiveService, request: Answer) -> list[Answer]:
 
 
 def stream_over_rest(live: LiveService, request: Answer) -> tuple[list[Answer], Answer]:
-    """Returns the deltas of a stream and its result."""
     content = live.post(request, path="/v1/translate/stream").text
     blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in content.split("\n\n") if block]
     *deltas, result = [json.loads(block["data"]) for block in blocks if "data" in block]

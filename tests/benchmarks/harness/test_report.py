@@ -13,7 +13,6 @@ PROVENANCE = Provenance("dragoman bench speed", "a machine", "numpy 2", "2026-11
 
 
 def row_of(table: Table) -> list[str]:
-    """Returns the texts of the cells of a table with one row."""
     return [text.strip() for text in str(table).splitlines()[-1].split("|")[2:-1]]
 
 

@@ -73,7 +73,6 @@ def test_a_recurrent_model_has_pytorchs_logits_and_its_weights(kind: Kind, recur
 
 @pytest.fixture(scope="module")
 def aligned(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Export:
-    """A random model and a bundle with three alignment heads."""
     model = random_model(9, tokenizer.vocabulary_size, d_model=48, heads=2, decoder_layers=2)
     return model, export_for_cuda(model, tokenizer, tmp_path_factory.mktemp("bundle") / "aligned", HEADS)
 

@@ -50,7 +50,6 @@ def trained() -> Any:
 
 @pytest.fixture(scope="module")
 def checkpoint(trained: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint trained on a toy language."""
     return write_marian(tmp_path_factory.mktemp("marian"), trained, VOCABULARY)
 
 

@@ -66,7 +66,6 @@ def test_every_token_is_that_of_the_equations(student: Student, texts: tuple[str
 
 @pytest.fixture(scope="module")
 def folder(student: Student, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as Firefox Translations has it."""
     folder = write_student(tmp_path_factory.mktemp("students") / "firefox-en-de", student, "bin")
     write_shortlist(folder / "lex.50.50.ende.s2t.bin")
     return folder

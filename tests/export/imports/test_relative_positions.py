@@ -73,7 +73,6 @@ def test_every_token_is_that_of_ctranslate2(kind: str, tokenizer: Tokenizer, tex
 
 @pytest.fixture(scope="module")
 def shaw(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Exportable:
-    """A model with relative positions."""
     spec = random_spec(tokenizer.source_pieces, relative_position=True)
     return import_ctranslate2(write_model(tmp_path_factory.mktemp("shaw") / "m", spec, tokenizer=tokenizer), OPTIONS)
 

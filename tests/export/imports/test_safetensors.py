@@ -13,7 +13,6 @@ TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int6
 
 
 def header(content: str, data: bytes = b"") -> bytes:
-    """Returns a file with a header in JSON."""
     return len(content).to_bytes(8, "little") + content.encode() + data
 
 

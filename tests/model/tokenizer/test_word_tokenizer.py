@@ -22,7 +22,6 @@ OTHER_TEXTS = ("", "  two  spaces ", "\u201cquoted\u201d \u2013 x", "a|b", "æ¼¢å
 
 
 def ended(word: str, version: str) -> list[str]:
-    """Returns the characters of a word with the mark of its end."""
     return [*word[:-1], word[-1] + "</w>"] if version == "0.2" else [*word, "</w>"]
 
 

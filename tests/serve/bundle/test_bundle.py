@@ -81,7 +81,6 @@ def test_a_missing_file_or_what_is_in_its_place_is_named(folder: Path, file: str
 
 
 def flip(data: bytes, share: float) -> bytes:
-    """Flips one bit at a share of the length."""
     changed = bytearray(data)
     changed[int(share * (len(data) - 1))] ^= 1
     return bytes(changed)

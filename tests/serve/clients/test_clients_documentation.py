@@ -32,7 +32,6 @@ def example_with(words: str) -> str:
 
 
 def run(example: str, port: int) -> dict[str, Any]:
-    """Runs an example against a server on another port and returns its names."""
     assert f":{PORT}" in example or "Servicer" in example
     names: dict[str, Any] = {}
     exec(example.replace(f":{PORT}", f":{port}"), names)  # noqa: S102 - the example is part of the repository

@@ -239,7 +239,6 @@ def docx_with(body: str) -> bytes:
 
 
 def docx_of(content: str) -> bytes:
-    """Returns a docx with a main part."""
     types = (
         '<Types><Override PartName="/word/document.xml" ContentType="application/vnd.openxmlformats-officedocument.'
         'wordprocessingml.document.main+xml"/></Types>'

@@ -33,7 +33,6 @@ def parse(text: str, *, retranslate: bool = False) -> Document:
 
 
 def write(document: Document) -> str:
-    """Returns the document with its texts in capitals."""
     texts = (segment.text for segment in document.segments)
     capitals = [re.sub("(<[^>]*>)|[^<]+", lambda found: found[1] or found[0].upper(), text) for text in texts]
     return document.write(capitals).decode()

@@ -38,7 +38,6 @@ class ShedderUnderTest:
             self.load_shedder.watch()
 
     def rows(self) -> tuple[int, int]:
-        """Returns the rows of all models."""
         return self.models * SLOTS, self.models * (SLOTS + QUEUE_LIMIT)
 
     def room(self, caller: str = "") -> int:

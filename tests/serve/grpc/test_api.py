@@ -66,7 +66,6 @@ class FakeContext:
     remaining_seconds: list[float | None]
 
     def time_remaining(self) -> float | None:
-        """Returns the next time of the list."""
         return self.remaining_seconds.pop(0)
 
 

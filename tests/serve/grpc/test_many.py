@@ -56,7 +56,6 @@ def submissions(monkeypatch: pytest.MonkeyPatch) -> list[list[DecodingSequence]]
 
 @contextmanager
 def blocked(bundle_path: Path, slots: int = 1, **settings: Any) -> Iterator[tuple[LiveService, GatedModel]]:
-    """Runs a service whose model is blocked."""
     model = GatedModel(slots)
     with run_service(bundle_path, [model], **settings) as live:
         model.stepping.clear()

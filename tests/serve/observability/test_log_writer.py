@@ -37,7 +37,6 @@ def reported_to(writer: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reported_lines(data: bytes) -> int:
-    """Returns how many lost lines the reports name together."""
     return sum(json.loads(line)["lines"] for line in data.splitlines() if line.startswith(b"{") and line.endswith(b"}"))
 
 

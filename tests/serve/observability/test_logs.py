@@ -23,7 +23,6 @@ USAGE = RequestUsage(texts=1, source_tokens=3, target_tokens=2, timings=TIMINGS)
 
 @pytest.fixture
 def stderr(monkeypatch: pytest.MonkeyPatch, restored_logs: None) -> io.StringIO:  # noqa: ARG001 - restores them
-    """Captures the log as JSON."""
     output = io.StringIO()
     monkeypatch.setattr(sys, "stderr", output)
     configure_logs("json")

@@ -28,7 +28,6 @@ def values(merged: MergedMetrics) -> dict[str, float]:
 
 
 def merge(*processes: Process) -> MergedMetrics:
-    """Returns the merged metrics of processes whose ids and numbers are their places."""
     merged = MergedMetrics()
     for number, process in enumerate(processes):
         merged.update(number, str(number), snapshot(process.registry))

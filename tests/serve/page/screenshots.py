@@ -86,7 +86,6 @@ def error(page: Page) -> None:
 
 
 def key(page: Page) -> None:
-    """A server that requires a key."""
     page.route("**/v1/translate/stream", lambda route: route.fulfill(status=401, json={"reason": "unauthorized"}))
     page.fill("#source", SENTENCES)
     page.locator("#key-dialog").wait_for()

@@ -32,7 +32,6 @@ DOUBTFUL = "Quantum tax law abolishes seven melancholy carburetors."
 
 
 def lit(page: Page, side: str) -> list[str]:
-    """Returns the texts of the lit words of a side."""
     return page.locator(f"#{side} .lit").all_inner_texts()
 
 

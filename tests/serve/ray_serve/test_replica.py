@@ -71,13 +71,11 @@ class Started:
         self._living = asyncio.create_task(app({"type": "lifespan"}, self._life.get, self._said.put))
 
     async def send(self, event: str) -> None:
-        """Sends a lifespan event to the application and waits for its completion."""
         self._life.put_nowait({"type": f"lifespan.{event}"})
         async with asyncio.timeout(WAIT_SECONDS):
             assert await self._said.get() == {"type": f"lifespan.{event}.complete"}
 
     def http(self) -> httpx.AsyncClient:
-        """Returns a client of the REST interface."""
         return httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url="http://replica")
 
     async def loaded(self, rows: int) -> None:

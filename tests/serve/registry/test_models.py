@@ -191,7 +191,6 @@ def test_scores_come_from_the_chosen_model(letters: Tokenizer, tmp_path: Path) -
 
 
 def as_json(model: messages.Model) -> Answer:
-    """Returns a model as REST writes it."""
     written = MessageToDict(model, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
     return {**written, "state": written["state"].removeprefix("MODEL_STATE_").lower()}
 

@@ -52,7 +52,6 @@ def by_name(models: Mapping[str, Model]) -> LoadModels:
 
 @contextmanager
 def run(folder: Path, load: LoadModels, **settings: Any) -> Iterator[tuple[LiveService, ThreadPoolExecutor]]:
-    """Runs a service with one small engine per model, and threads for requests."""
     with (
         ThreadPoolExecutor() as pool,
         run_service(folder, load=load, admin_key=KEY, engines=1, slots=2, **settings) as live,

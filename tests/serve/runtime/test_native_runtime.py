@@ -46,7 +46,6 @@ ALL = np.arange(ROWS)
 
 
 def bits(best: tuple[NDArray[np.float32], NDArray[np.int64]]) -> tuple[bytes, bytes]:
-    """Returns the bits of scores and ids of the best tokens."""
     return best[0].tobytes(), best[1].tobytes()
 
 

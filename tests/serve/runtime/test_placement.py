@@ -174,7 +174,6 @@ def test_the_memory_of_gpus_is_a_metric_while_the_driver_answers(monkeypatch: py
 
 
 def on_gpus(monkeypatch: pytest.MonkeyPatch, *free_bytes: int) -> None:
-    """Pretends that there are GPUs with this much free memory."""
     monkeypatch.setattr(placement, "why_no_cuda", lambda: None)
     monkeypatch.setattr(placement, "gpus", lambda: [Gpu("fake", 2 * free, free) for free in free_bytes])
 

@@ -70,7 +70,6 @@ def steps(runtime: Model, sequences: Sequence[Forced]) -> Iterator[tuple[int, ND
 
 
 def assert_alone(runtime: Model, sequences: Sequence[Forced], first: int = 0) -> None:
-    """Asserts that encoded sequences decode as they do alone."""
     for position, logits in steps(runtime, sequences):
         for sequence, row in list(zip(sequences, logits, strict=True))[first:]:
             sequence.assert_step(position, row)

@@ -81,7 +81,6 @@ def test_no_sequence_passes_one_that_waits_for_another_resource_nor_does_it_coun
 
 
 def fairness_keys(queue: FairQueue) -> int:
-    """Returns the number of fairness keys with waiting sequences."""
     return sum(map(len, queue._rounds.values()))
 
 

@@ -34,7 +34,6 @@ def translated(live: LiveService) -> dict[str, Any]:
 
 
 def attend(live: LiveService, **fields: Any) -> dict[str, Any]:
-    """Returns the answer for the given translation."""
     answer = live.post({"pairs": [{"text": TEXT, "translation": GIVEN}], **fields}, path="/v1/attention")
     assert answer.status_code == 200, answer.text
     return dict(answer.json())

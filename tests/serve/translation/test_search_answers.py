@@ -27,7 +27,6 @@ SENTENCES = toy_test_sentences()[:8]
 
 
 def search(letters: Tokenizer, text: str, **options: Any) -> list[Found]:
-    """Returns the hypotheses of the slow search for a text."""
     return reference((*letters.encode(text), EOS_ID), SearchOptions(max_target_tokens=LIMIT, **options))
 
 

@@ -96,7 +96,6 @@ def segment(
     options: SearchOptions = GREEDY,
     max_sentences: int = ANY,
 ) -> Job:
-    """Returns a job with the sentences of its texts."""
     direction = BundleDirection(source="en", target="de")
     job = Job(
         texts=texts, target_prefixes=[prefix] * len(texts), direction=direction, options=options, deadline_seconds=7.0

@@ -27,7 +27,6 @@ def text_of(events: Iterable[Event]) -> str:
 
 
 async def collect(events: AsyncGenerator[Event]) -> tuple[list[TranslationDelta], TranslationResponse]:
-    """Returns the deltas and the response, which comes last."""
     *deltas, response = [event async for event in events]
     assert isinstance(response, TranslationResponse)
     return list(filter(is_delta, deltas)), response

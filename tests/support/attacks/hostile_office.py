@@ -142,7 +142,6 @@ _GRAMMARS = {
 
 
 def draw(random: Random) -> Attack:
-    """Returns an attack of random pieces of a format."""
     name = random.choice(tuple(_GRAMMARS))
     grammar = _GRAMMARS[name]
     opening, closing = random.choice((*grammar.pairs, ("", "")))

@@ -18,7 +18,6 @@ JSON, GZIP = "content-type: application/json", "content-encoding: gzip"
 
 
 def head(method: str, path: str, *fields: str) -> bytes:
-    """Returns a request line and header fields, complete."""
     return "\r\n".join((f"{method} {path} HTTP/1.1", "host: attacker", *fields, "", "")).encode()
 
 
@@ -120,7 +119,6 @@ documents = ask(head("GET", "/openapi.json", "accept-encoding: gzip"))
 
 
 async def stored_bombs(link: Link) -> None:
-    """Stores glossaries whose files are bombs."""
     await ask(*map(_glossary, glossary_bombs(1, GLOSSARY_BYTES)))(link)
 
 

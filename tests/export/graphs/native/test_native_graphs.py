@@ -104,7 +104,6 @@ def test_a_row_is_bitwise_the_same_alone_and_in_a_batch(
 
 @pytest.fixture(scope="module", params=PRECISIONS)
 def aligned(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    """A random model and a bundle with three alignment heads."""
     model = random_model(9, tokenizer.vocabulary_size, d_model=48, heads=2, decoder_layers=2, max_source_tokens=21)
     out, options = tmp_path_factory.mktemp("bundle") / "aligned", BundleOptions("a", "cpu", request.param, HEADS)
     return model, export_model(model, tokenizer, out, options=options)

@@ -32,7 +32,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install(folder: Path, name: str, known: str, file: str) -> None:
-    """Makes a client that has one package and writes one file."""
     client = folder.parent / "bin" / name
     client.write_text(CLIENT.format(known=known, file=file))
     client.chmod(0o755)

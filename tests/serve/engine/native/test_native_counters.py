@@ -24,7 +24,6 @@ def _bench() -> NativeBench:
 
 
 def seconds_of(bench: NativeBench) -> tuple[float, float, float, float]:
-    """Returns the seconds of encoder, decoder, search and rest."""
     encode, decode, search, rest = bench.scheduler.loop.counts(0)
     return encode.seconds, decode.seconds, search, rest
 

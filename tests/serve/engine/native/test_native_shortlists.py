@@ -48,7 +48,6 @@ class Listed(NamedTuple):
         return specs
 
     def in_python(self, specs: Specs) -> list[DecodingSequence]:
-        """Returns the sequences that the engine in Python decoded."""
         metrics = Metrics(CollectorRegistry(), "python")
         scheduler = Scheduler(SLOTS, 1000, 200, metrics)
         runtime = load_sessions(self.bundle, 1, aligned=True).runtime(SLOTS)
@@ -77,7 +76,6 @@ def listed(
 
 
 def best_ids(found: list[tuple[object, ...]]) -> tuple[int, ...]:
-    """Returns the tokens of the best hypothesis."""
     (target_ids, *_), *_ = found
     assert isinstance(target_ids, tuple)
     return target_ids

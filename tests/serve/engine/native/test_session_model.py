@@ -46,7 +46,6 @@ def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, untrained: Call
 
 
 def settings_of(bundle: Bundle, **changes: Any) -> ServeSettings:
-    """Returns settings of a lone engine with alignments."""
     chosen = {"engines": 1, "slots": SLOTS, "alignments": True, "device": "cpu", "threads_per_engine": 1, **changes}
     return ServeSettings(bundle=bundle.folder, **chosen)
 

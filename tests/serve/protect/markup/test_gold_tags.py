@@ -39,7 +39,6 @@ def tagged_sentences() -> Iterator[tuple[str, str, str, str]]:
 
 @cache
 def model() -> Exportable:
-    """Returns the shipped model."""
     return read_origin(BUNDLE)[0]
 
 

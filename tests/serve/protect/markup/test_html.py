@@ -12,7 +12,6 @@ CASES = cases(__file__)
 
 
 def found(text: str) -> list[tuple[str, str, str]]:
-    """Returns kind, name and characters of each token."""
     return [(token.kind.name, token.name, text[token.start : token.end]) for token in scan_html(text)]
 
 

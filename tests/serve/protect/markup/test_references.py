@@ -13,7 +13,6 @@ TEXTS = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
 
 
 def decoded(text: str, *, xml: bool = False) -> str:
-    """Returns a text with its references replaced."""
     parts, position = "", 0
     for reference in find_references(text, 0, len(text), xml=xml):
         parts += text[position : reference.start] + ("\N{WHITE SQUARE}" if reference.value is None else reference.value)
