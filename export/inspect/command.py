@@ -22,7 +22,7 @@ class InspectCommand(BaseSettings):
     """Describes a bundle, or with --cpu this machine.
 
     Verifies every checksum, then prints the model, the files, and the inputs, outputs and operators of both graphs.
-    Also prints the operators after ONNX Runtime's optimization, the blocks of a decoder step, and the memory use.
+    Also prints the operators after ONNX Runtime's optimization, the blocks of a native decoder step, and the memory.
     """
 
     model_config = SettingsConfigDict(

@@ -15,17 +15,14 @@ from textwrap import fill
 import numpy as np
 
 from dragoman.export.inspect.graph import (
-    Block,
     StoredGraph,
     TensorType,
     count_operators,
     count_parameters,
     distinct_weights,
-    find_blocks,
-    fold_blocks,
     read_graph,
 )
-from dragoman.export.inspect.native_step import described_states, native_blocks
+from dragoman.export.inspect.native_step import Block, described_states, native_blocks
 from dragoman.export.inspect.shortlist import count_shortlist, describe_shortlist
 from dragoman.model.text_table import format_table
 from dragoman.serve.bundle.bundle import MANIFEST_FILE, Bundle
@@ -124,7 +121,7 @@ class Inspection:
     """All figures of a bundle.
 
     `parameters` counts numbers by type; it and `weights_bytes` count weights that both graphs share once. `step` holds
-    the blocks of a decoder step. `shortlist_ids` counts the likely target tokens of all source tokens.
+    the blocks of a step of a native decoder. `shortlist_ids` counts the likely target tokens of all source tokens.
     """
 
     folder: Path
@@ -153,9 +150,7 @@ def inspect(bundle: Bundle, slots: int) -> Inspection:
         parameters=count_parameters(weights),
         weights_bytes=sum(weight.size_bytes for weight in weights),
         graphs=(_graph(encoder, bundle.encoder_path, lengths), _graph(decoder, bundle.decoder_path, lengths)),
-        step=find_blocks(decoder, manifest.states)
-        if manifest.cache is None
-        else native_blocks(bundle, decoder, manifest.cache),
+        step=() if manifest.cache is None else native_blocks(bundle, decoder, manifest.cache),
         engine=measure_engine(manifest, slots),
         shortlist_ids=count_shortlist(bundle),
     )
@@ -230,7 +225,7 @@ def format_inspection(inspection: Inspection) -> str:
             _format_identity(inspection),
             _section("files", format_table(files, 2)),
             *(_format_graph(graph) for graph in inspection.graphs),
-            _section("one decoder step", _format_step(inspection.step)),
+            *([_section("one decoder step", _format_step(inspection.step))] if inspection.step else []),
             _section("memory", _format_memory(inspection)),
         ]
     )
@@ -349,14 +344,13 @@ def _wrap(text: str) -> str:
 def _format_step(blocks: Sequence[Block]) -> str:
     rows = [
         [
-            alike[0].title,
-            str(len(alike)),
-            fold_names([state.name for block in alike for state in block.reads]) or "-",
-            fold_names([state.name for block in alike for state in block.writes]) or "-",
-            format_bytes(sum(matrix.size_bytes for block in alike for matrix in block.matrices)),
+            block.title,
+            str(block.times),
+            fold_names([state.name for state in block.reads]) or "-",
+            fold_names([state.name for state in block.writes]) or "-",
+            format_bytes(sum(matrix.size_bytes for matrix in block.matrices)),
         ]
-        for repetition in fold_blocks(blocks)
-        for alike in zip(*repetition.rounds, strict=True)
+        for block in blocks
     ]
     return format_table([["block", "times", "reads", "writes", "matrices"], *rows], 4)
 

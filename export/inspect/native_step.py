@@ -3,11 +3,13 @@
 A step is one operator. Its blocks follow from the names of its weights.
 """
 
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import onnx
 
-from dragoman.export.inspect.graph import Block, StoredGraph, Weight
+from dragoman.export.inspect.graph import StoredGraph, Weight
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.manifest import CacheSpec, Length, Manifest, StateSpec
 
@@ -20,6 +22,20 @@ LAYER_PARTS = {
 }
 CACHES: dict[str, Length] = {"self_attention": "target", "ssru": "target", "cross_attention": "source"}
 LENGTHS: tuple[Length, Length] = ("target", "source")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of a decoder step that runs `times` times, once per layer.
+
+    All layers together read the states and the matrices (weights with at least two axes) and write the states.
+    """
+
+    title: str
+    times: int
+    matrices: tuple[Weight, ...]
+    reads: tuple[StateSpec, ...]
+    writes: tuple[StateSpec, ...]
 
 
 def described_states(manifest: Manifest) -> tuple[StateSpec, ...]:
@@ -46,27 +62,27 @@ def native_blocks(bundle: Bundle, graph: StoredGraph, cache: CacheSpec) -> tuple
     """Returns the blocks of the decoder, in order of computation."""
     weights = _named_weights(bundle, graph)
     layers = [
-        Block(title, 0, matrices, *_reads_and_writes(cache, part, layer))
-        for layer in range(cache.layers)
-        for part, title in LAYER_PARTS.items()
-        if (matrices := _matrices(weights, f"decoder.{layer}.{part}"))
+        _layer_block(part, cache, matrices)
+        for part in LAYER_PARTS
+        if (matrices := _matrices(weights, rf"decoder\.\d+\.{part}\b"))
     ]
-    embedding = Block("embedding", 0, _matrices(weights, "target_"), (), ())
-    return (embedding, *layers, Block("projection", 0, _matrices(weights, "output."), (), ()))
+    embedding = Block("embedding", 1, _matrices(weights, "target_"), (), ())
+    return (embedding, *layers, Block("projection", 1, _matrices(weights, r"output\."), (), ()))
 
 
-def _reads_and_writes(cache: CacheSpec, part: str, layer: int) -> tuple[tuple[StateSpec, ...], tuple[StateSpec, ...]]:
-    read = tuple(_layer_states(cache, CACHES[part], layer)) if part in CACHES else ()
-    return read, read if CACHES.get(part) == "target" else ()
+def _layer_block(part: str, cache: CacheSpec, matrices: tuple[Weight, ...]) -> Block:
+    length, numbers = CACHES.get(part), range(cache.layers)
+    reads = () if length is None else tuple(state for layer in numbers for state in _layer_states(cache, length, layer))
+    return Block(LAYER_PARTS[part], cache.layers, matrices, reads, reads if length == "target" else ())
 
 
-def _matrices(weights: Iterable[tuple[str, Weight]], prefix: str) -> tuple[Weight, ...]:
-    return tuple(weight for name, weight in weights if name.startswith(prefix) and len(weight.shape) > 1)
+def _matrices(weights: Iterable[tuple[str, Weight]], pattern: str) -> tuple[Weight, ...]:
+    return tuple(weight for name, weight in weights if re.match(pattern, name) and len(weight.shape) > 1)
 
 
 def _named_weights(bundle: Bundle, graph: StoredGraph) -> list[tuple[str, Weight]]:
     """Returns the weights by their names in the operator's function: equal ones are stored under one name."""
-    (function,) = onnx.load(bundle.decoder_path, load_external_data=False).functions
-    (node,) = graph.nodes
-    pairs = zip(function.input, node.inputs, strict=True)
+    model = onnx.load(bundle.decoder_path, load_external_data=False)
+    (function,), (node,) = model.functions, model.graph.node
+    pairs = zip(function.input, filter(None, node.input), strict=True)
     return [(name, graph.weights[given]) for name, given in pairs if given in graph.weights]

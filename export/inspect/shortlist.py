@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import prod
 
-from dragoman.export.inspect.graph import Block
+from dragoman.export.inspect.native_step import Block
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.manifest import Manifest
 

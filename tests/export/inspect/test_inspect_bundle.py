@@ -40,12 +40,12 @@ def test_every_direction_is_printed(two_way_bundle: Path, capsys: pytest.Capture
     assert "\ndirections    en-de, de-en\n" in capsys.readouterr().out
 
 
-def test_the_figures_are_written_as_json(recurrent_bundle: Bundle, tmp_path: Path) -> None:
-    command_line.run("inspect", [str(recurrent_bundle.folder), "--slots=3", "--json", str(tmp_path / "figures.json")])
+def test_the_figures_are_written_as_json(wide_bundle: Bundle, tmp_path: Path) -> None:
+    command_line.run("inspect", [str(wide_bundle.folder), "--slots=3", "--json", str(tmp_path / "figures.json")])
     figures = json.loads((tmp_path / "figures.json").read_bytes())
-    assert Manifest.model_validate(figures["manifest"]) == recurrent_bundle.manifest
+    assert Manifest.model_validate(figures["manifest"]) == wide_bundle.manifest
     assert figures["engine"]["slots"] == 3
-    assert figures["golden_sentences"] == len(recurrent_bundle.golden)
+    assert figures["golden_sentences"] == len(wide_bundle.golden)
     assert [block["title"] for block in figures["step"]][-1] == "projection"
     assert [graph["file"] for graph in figures["graphs"]] == ["encoder.onnx", "decoder.onnx"]
 
@@ -70,7 +70,7 @@ def test_an_unwritable_file_is_named(recurrent_bundle: Bundle, tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
-    ("library", "text"), [("torch", "cross-attention"), ("onnxruntime", "running: ONNX Runtime is not installed")]
+    ("library", "text"), [("torch", "memory"), ("onnxruntime", "running: ONNX Runtime is not installed")]
 )
 def test_it_needs_neither_torch_nor_onnx_runtime(library: str, text: str, recurrent_bundle: Bundle) -> None:
     result = call_without(library, str(recurrent_bundle.folder))

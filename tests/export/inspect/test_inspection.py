@@ -42,14 +42,16 @@ def test_native_graphs_are_one_operator_with_the_sizes_of_their_caches(wide_bund
 
 
 def test_the_steps_of_a_native_decoder_are_those_of_its_layers(int8_bundle: Bundle) -> None:
-    step = inspect(int8_bundle, slots=1).step
-    layer = ["self-attention", "cross-attention", "feed-forward"]
-    assert [block.title for block in step] == ["embedding", *layer * 3, "projection"]
-    assert [state.name for state in step[4].reads] == ["target_cache_1", "target_scales_1"]
-    assert step[4].writes == step[4].reads
-    assert [state.name for state in step[5].reads] == ["source_cache_1", "source_scales_1"]
-    assert step[5].writes == ()
-    assert [matrix.shape for matrix in step[6].matrices] == [(64, 64, 16, 4), (16, 256, 16, 4)]
+    embedding, *layers, projection = inspect(int8_bundle, slots=1).step
+    assert [(block.title, block.times) for block in (embedding, projection)] == [("embedding", 1), ("projection", 1)]
+    assert [block.title for block in layers] == ["self-attention", "cross-attention", "feed-forward"]
+    assert {block.times for block in layers} == {3}
+    own, cross, feed_forward = layers
+    assert [state.name for state in own.reads[2:4]] == ["target_cache_1", "target_scales_1"]
+    assert own.writes == own.reads
+    assert [state.name for state in cross.reads[2:4]] == ["source_cache_1", "source_scales_1"]
+    assert cross.writes == ()
+    assert [matrix.shape for matrix in feed_forward.matrices] == 3 * [(64, 64, 16, 4), (16, 256, 16, 4)]
 
 
 def test_running_operators_are_those_after_optimization(recurrent_bundle: Bundle) -> None:

@@ -31,13 +31,6 @@ options = {{"api_key": Secret.from_token("any"), "source_lang": "EN", "target_la
 print(DeepLTextTranslator(**options).run({TEXT!r})["translation"])
 print(DeepLDocumentTranslator(**options).run([Document(content={TEXT!r})])["documents"][0].content)
 """
-OLDER_DEEPL = f"""
-import sys, deepl
-assert deepl.__version__ == "1.30.0"
-client = deepl.DeepLClient("any", server_url=sys.argv[1])
-result = client.translate_text({TEXT!r}, source_lang="EN", target_lang="DE")
-print(result, client.get_usage().any_limit_reached)
-"""
 # URL stands for the address of the server, PATH for the file of the package.
 LIBRETRANSLATE = f"""
 const {{ translate }} = require("libretranslate");
@@ -92,11 +85,6 @@ def test_transpolibre_translates_a_file_of_messages(lettered: LiveService, expec
     program = "from transpolibre.main import main; main()"
     run("transpolibre-0.8.15", sys.executable, "-c", program, *arguments, folder=tmp_path)
     assert f'msgstr "{expected}"' in (tmp_path / "messages.po").read_text()
-
-
-def test_the_older_client_of_deepl_translates(lettered: LiveService, expected: str, tmp_path: Path) -> None:
-    output = run("deepl-1.30.0", sys.executable, "-c", OLDER_DEEPL, lettered.http_url, folder=tmp_path)
-    assert output.strip() == f"{expected} False"
 
 
 def test_the_command_of_deepl_translates_texts_and_documents(

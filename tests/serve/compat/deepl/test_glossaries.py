@@ -4,7 +4,6 @@ import io
 import json
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import deepl
@@ -14,7 +13,7 @@ from deepl.api_data import MultilingualGlossaryDictionaryEntries
 
 from tests.support.cases import cases
 from tests.support.interfaces import OpenDeepl
-from tests.support.live import LiveService, run_service
+from tests.support.live import LiveService
 from tests.support.raw_http import JSON, connect_to, head
 
 CASES = cases(__file__)
@@ -127,12 +126,6 @@ def test_a_text_that_is_a_term_becomes_its_translation(client: deepl.DeepLClient
     results = client.translate_text(["a b", "c", " c "], source_lang="EN", target_lang="DE", glossary=glossary)
     assert isinstance(results, list)
     assert [result.text.strip() for result in results] == ["dcd", "a", "a"]
-
-
-def test_without_a_state_directory_glossaries_are_refused(bundle_path: Path) -> None:
-    with run_service(bundle_path) as live:
-        assert "--state-dir" in create(live).json()["message"]
-        assert live.get("/v3/glossaries").status_code == 400
 
 
 ROUTES = (
