@@ -21,10 +21,13 @@ from dragoman.hub.store import Store
 from dragoman.hub.unpack import Unpacker
 from dragoman.serve.bundle.bundle import Bundle
 from tests.hub.conftest import NAME, left, refusal
+from tests.support.cases import cases
 from tests.support.fake_hub import FakeHub
 from tests.support.firefox_registry import REGISTRY_PATH, student_files
 from tests.support.marian_student import BIN_FILE, VOCABULARY_FILE
 from tests.support.scripted_server import Answer, reply, run_scripted_server, silence, stall_after, trickle
+
+CASES = cases(__file__)
 
 PAIR = "firefox:en-de"
 
@@ -122,25 +125,7 @@ def test_the_best_of_several_released_models_by_the_measurement_of_the_registry_
     assert f"{PAIR}: {chosen[0]}: downloads " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("record", "name", "problem"),
-    [
-        (
-            {"status": "Nightly"},
-            PAIR,
-            "the registry has tiny (Nightly): expected one that is released, of architecture",
-        ),
-        ({"status": None}, PAIR, "the registry has tiny (unreleased): expected one that is released"),
-        ({"status": "Beta"}, f"{PAIR}@beta", "the registry has tiny (Beta): expected one that is beta"),
-        ({}, f"{PAIR}@base", "the registry has tiny (Release): expected one that is base"),
-        (
-            {"architecture": "huge"},
-            PAIR,
-            "huge (Release): expected one that is released, of architecture tiny, base-memory, base",
-        ),
-        ({}, "firefox:de-cs", "has no model for these languages"),
-    ],
-)
+@pytest.mark.parametrize(("record", "name", "problem"), CASES["other statuses and architectures are refused by name"])
 def test_other_statuses_and_architectures_are_refused_by_name(
     record: dict[str, Any], name: str, problem: str, fake_hub: FakeHub, store: Store
 ) -> None:
@@ -338,12 +323,8 @@ def test_a_busy_host_is_waited_for(listed: FakeHub, store: Store, monkeypatch: p
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"path": "../../secret.gz"}, "path: ../../secret.gz: expected a relative path"),
-        ({"path": "https://elsewhere/x.gz"}, "expected a relative path"),
-        ({"uncompressedSize": -1}, "states a size of -1 bytes"),
+        *CASES["a record that states what cannot be is refused before a download"],
         ({"uncompressedSize": 1 << 50}, "states a size of "),
-        ({"uncompressedSize": None}, "expected uncompressedSize and uncompressedHash"),
-        ({"uncompressedHash": None}, "expected uncompressedSize and uncompressedHash"),
         ({"uncompressedSize": 1 << 39}, "MB for download and conversion"),
     ],
 )

@@ -20,7 +20,10 @@ from dragoman.hub.names import (
     parse_name,
 )
 from dragoman.serve.settings import SHIPPED_BUNDLE
+from tests.support.cases import cases
 from tests.support.fake_hub import FakeHub
+
+CASES = cases(__file__)
 
 
 @pytest.mark.parametrize(
@@ -45,19 +48,7 @@ def test_a_name_has_one_meaning(name: str, reference: Reference) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("argos:english", "expected argos:SOURCE-TARGET"),
-        ("firefox:german", "expected firefox:SOURCE-TARGET"),
-        ("firefox:en-de@", "expected firefox:SOURCE-TARGET"),
-        ("argos:en-de@tiny", "expected argos:SOURCE-TARGET"),
-        ("en-de@tiny", "no such file or folder"),
-        ("/none/such", "no such file or folder"),
-        ("../a", "no such file or folder"),
-        ("modell", "no such file or folder"),
-        ("x" * 300, "no such file or folder"),
-        ("", "no such file or folder"),
-    ],
+    ("name", "problem"), [*CASES["other names are refused"], ("x" * 300, "no such file or folder")]
 )
 def test_other_names_are_refused(name: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -90,20 +81,7 @@ def test_every_model_of_the_catalog_has_a_name_that_is_pulled() -> None:
     assert all(isinstance(parse_name(entry.model), RepositoryModel | ArgosModel) for entry in catalog)
 
 
-@pytest.mark.parametrize(
-    ("name", "forbids"),
-    [
-        ("cc-by-nc-4.0", True),
-        ("CC-BY-NC-SA-4.0", True),
-        ("nvidia-noncommercial", True),
-        ("stability-ai-community", False),
-        ("fair-noncommercial-research-license", True),
-        ("cc-by-4.0", False),
-        ("apache-2.0", False),
-        ("ncsa", False),
-        (None, False),
-    ],
-)
+@pytest.mark.parametrize(("name", "forbids"), CASES["a license for non commercial use is recognized"])
 def test_a_license_for_non_commercial_use_is_recognized(name: str | None, forbids: bool) -> None:
     assert forbids_commercial_use(name) is forbids
     assert ("forbids commercial use" in describe_license(name)) is forbids

@@ -232,28 +232,12 @@ def test_an_unsupported_head_size_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
-    [
-        ("config.json", None, "config.json: No such file or directory"),
-        ("config.json", b"{", "config.json: not JSON"),
-        ("config.json", b"[]", "config.json: expected a JSON object"),
-        ("generation_config.json", b"\xff", "generation_config.json: not JSON"),
-        ("model.safetensors", None, "expected one of model.safetensors, model.safetensors.index.json"),
-        ("model.safetensors", slice(-100), "model.safetensors: cannot be read: "),
-        ("model.safetensors", b"", "model.safetensors: cannot be read: "),
-        ("vocab.json", None, "vocab.json: No such file or directory"),
-        ("vocab.json", b"{}", "vocab.json: expected a list of pieces"),
-        ("vocab.json", b'{"a": 0, "b": 2}', "vocab.json: expected the ids 0 to 1"),
-        ("vocab.json", b'{"a": 0, "b": []}', "vocab.json: expected the ids 0 to 1"),
-        ("vocab.json", b'{"</s>": 0, "a": 1}', "the source vocabulary has no piece <unk>"),
-        ("source.spm", None, "source.spm: No such file or directory"),
-        ("target.spm", b"none", "target: not a SentencePiece model"),
-        ("pytorch_model.bin", b"\x80\x04N.", "pytorch_model.bin: cannot be read: "),
-    ],
+    [*CASES["damaged files are named"], ("model.safetensors", slice(-100), "model.safetensors: cannot be read: ")],
 )
-def test_damaged_files_are_named(folder: Path, name: str, content: bytes | slice | None, expected: str) -> None:
+def test_damaged_files_are_named(folder: Path, name: str, content: str | slice | None, expected: str) -> None:
     if name == "pytorch_model.bin":
         (folder / "model.safetensors").unlink()
-    damage(folder / name, content)
+    damage(folder / name, content.encode("latin-1") if isinstance(content, str) else content)
     assert refusal(folder).removeprefix(": ").startswith(expected)
 
 

@@ -201,23 +201,13 @@ def test_an_error_of_a_document_names_no_line(server: str) -> None:
     assert errors == "dragoman translate: byte 0xff at offset 4, expected UTF-8\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "field"),
-    [
-        (("--server", "localhost:1", "--hypotheses", "3"), 2, "--hypotheses: "),
-        (("--server", "localhost:1", "--stream", "--scores"), 1, "--stream, --scores: "),
-        (("--server", "localhost:1", "--bundle", os.devnull), 1, "--server, --bundle: "),
-        ((), 1, "--model, --bundle, --server: "),
-        (("--server", "localhost:1", "--tls-ca-file", "none.pem"), 1, "--tls-ca-file: none.pem: "),
-        (("--bundle", "/none"), 1, "/none"),
-    ],
-)
+@pytest.mark.parametrize(("options", "status", "field"), CASES["an error is one line that names the cause"])
 def test_an_error_is_one_line_that_names_the_cause(
-    options: tuple[str, ...], status: int, field: str, capsys: pytest.CaptureFixture[str]
+    options: list[str], status: int, field: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Python prints a message in place of a status, and exits with status 1."""
     with pytest.raises(SystemExit) as ended:
-        command_line.run("translate", list(options))
+        command_line.run("translate", options)
     output, errors = capsys.readouterr()
     message = errors.removesuffix("\n") if status == 2 else str(ended.value.code)
     assert (output, ended.value.code == 2) == ("", status == 2)
@@ -226,20 +216,13 @@ def test_an_error_is_one_line_that_names_the_cause(
 
 
 @pytest.mark.parametrize(
-    ("options", "content", "output", "problem"),
-    [
-        ((), b"one\n\ninvalid\nfour\n", b"ONE\n\n", "line 3: INVALID_ARGUMENT: text[0]: not this one"),
-        ((), b"one\nab\xff\n", b"ONE\n", "line 2: byte 0xff at offset 2, expected UTF-8"),
-        (("--stream",), b"one\ntw!o\nthree\n", b"ONE\nTW", "line 2: INTERNAL: the translation failed"),
-        (("--server", "localhost:1"), b"one\n", b"", "line 1: UNAVAILABLE: "),
-    ],
-    ids=["rejected", "not UTF-8", "stream", "unreachable"],
+    ("options", "content", "output", "problem"), CASES["a failing line is named after the output of the lines before"]
 )
 def test_a_failing_line_is_named_after_the_output_of_the_lines_before(
-    server: str, options: tuple[str, ...], content: bytes, output: bytes, problem: str
+    server: str, options: list[str], content: str, output: str, problem: str
 ) -> None:
-    status, written, errors = translate(content, "--server", server, *options)
-    assert (status, written) == (1, output)
+    status, written, errors = translate(content.encode("latin-1"), "--server", server, *options)
+    assert (status, written.decode()) == (1, output)
     assert errors.startswith(f"dragoman translate: {problem}")
 
 

@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 
 from dragoman.serve.glossaries.files import FORMATS, EntriesFormat, read_entries, write_entries
 from dragoman.serve.protect.terms.entry import MAX_CHARACTERS, Entry, EntryError, check_entries
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 TEXTS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8)
 ENTRY = st.builds(Entry.of, TEXTS, st.lists(TEXTS, min_size=1, max_size=3))
@@ -57,15 +60,7 @@ def test_tbx_has_an_entry_per_concept_and_term() -> None:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [
-        ('<!DOCTYPE t [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><t>&b;</t>', "internal DTD subset"),
-        ('<!DOCTYPE t [<!ENTITY a SYSTEM "file:///etc/passwd">]><t>&a;</t>', "internal DTD subset"),
-        ('<!DOCTYPE t SYSTEM "file:///none"><t>&a;</t>', "no term"),
-        ("<t>&a;</t>", "malformed TBX: undefined entity"),
-        ("<t>" * 100, "more than 64 levels"),
-        ("<t><u></t>", "malformed TBX: mismatched tag"),
-        ("", "malformed TBX: no element found"),
-    ],
+    [*CASES["hostile tbx is refused without reading another file"], ("<t>" * 100, "more than 64 levels")],
 )
 def test_hostile_tbx_is_refused_without_reading_another_file(text: str, problem: str) -> None:
     if problem == "no term":
@@ -78,14 +73,9 @@ def test_hostile_tbx_is_refused_without_reading_another_file(text: str, problem:
 @pytest.mark.parametrize(
     ("text", "entries_format", "index", "problem"),
     [
-        ("a\tb\n\nhouse\n", "tsv", 1, "without a translation"),
-        ("a\tb\na\tc", "tsv", 1, "got 'a' twice"),
-        ("a\tb\n\tc", "tsv", 1, "an empty term"),
+        *CASES["an invalid entry is named"],
         (f"{'a' * (MAX_CHARACTERS + 1)}\tb", "tsv", 0, "257 characters"),
-        ("a\tb\x00", "tsv", 0, "control character"),
         ("a" + "\tb" + "".join(f"\tb{number}" for number in range(16)), "tsv", 0, "17 targets"),
-        ('a,"b', "csv", 0, "malformed CSV"),
-        ('a,"b\nc"', "csv", 0, "control character"),
     ],
 )
 def test_an_invalid_entry_is_named(text: str, entries_format: EntriesFormat, index: int, problem: str) -> None:

@@ -82,43 +82,14 @@ def test_binary_data_of_the_wrong_length_is_rejected_by_name(
     assert error_field(answer) == field
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"inputs": []}, "inputs"),
-        ({"inputs": [TENSOR, TENSOR]}, "inputs"),
-        ({"inputs": [{**TENSOR, "name": "text"}]}, "inputs[0].name"),
-        ({"inputs": [{**TENSOR, "datatype": "FP32"}]}, "inputs[0].datatype"),
-        ({"inputs": [{**TENSOR, "shape": [2]}]}, "inputs[0].shape"),
-        ({"inputs": [{**TENSOR, "data": [5]}]}, "inputs[0].data[0]"),
-        ({"inputs": [{**TENSOR, "data": [["a", "b"]]}]}, "inputs[0].data[0]"),
-        ({"inputs": [{**TENSOR, "data": ["\ud800"]}]}, "text_input[0]"),
-        ({"inputs": [{**TENSOR, "more": 1}]}, "inputs[0].more"),
-        ({"outputs": [{"name": "logits"}]}, "outputs[0].name"),
-        ({"outputs": [{"name": "score"}, {"name": "score"}]}, "outputs[1].name"),
-        ({"outputs": [{"name": "score", "parameters": {"classification": 3}}]}, "outputs[0].parameters.classification"),
-        ({"parameters": {"stream": True}}, "parameters.stream"),
-        ({"parameters": {"max_target_tokens": 10_000}}, "parameters.max_target_tokens"),
-        ({"model": "fake"}, "model"),
-        ({"id": "a\ud800"}, "id"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "field"), CASES["the invalid field is named"])
 def test_the_invalid_field_is_named(live: LiveService, fields: Answer, field: str) -> None:
     answer = live.post(content=json.dumps({**GOOD, **fields}).encode(), path=INFER)
     assert answer.status_code == 400
     assert error_field(answer) == field
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/v2/models/other", 404),
-        ("GET", "/v2/models/other/ready", 404),
-        ("POST", "/v2/models/other/infer", 404),
-        ("GET", INFER, 405),
-        ("GET", "/v2/nowhere", 404),
-    ],
-)
+@pytest.mark.parametrize(("method", "path", "status"), CASES["errors of every kind have the format of the protocol"])
 def test_errors_of_every_kind_have_the_format_of_the_protocol(
     live: LiveService, method: str, path: str, status: int
 ) -> None:
