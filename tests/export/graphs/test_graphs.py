@@ -1,6 +1,7 @@
 """The graphs with states of a Transformer compute what PyTorch computes; their files hold no duplicates."""
 
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import onnx
@@ -16,7 +17,7 @@ from dragoman.model.network.recurrent import Recurrent
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
-from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Manifest, Precision
 from dragoman.serve.runtime.cuda.device import Device
 from dragoman.serve.runtime.cuda.runtime import DeviceSessions
 from dragoman.serve.runtime.sessions import load_sessions
@@ -30,7 +31,7 @@ from tests.support.graph_models import (
     expected_logits,
     graphs_of_bundle,
 )
-from tests.support.recurrent_models import EXPORTED, Kind, RecurrentBundles, name_kind
+from tests.support.recurrent_models import EXPORTED, LUONG, Kind, RecurrentBundles, name_kind
 from tests.support.stepping import logits_of_step
 from tests.support.toy import WIDE, export_for_cuda, export_model, random_model, random_sources
 
@@ -69,6 +70,20 @@ def test_a_recurrent_model_has_pytorchs_logits_and_its_weights(kind: Kind, recur
         assert {node.domain for node in graph.graph.node} == {""}
         read = {name for node in graph.graph.node for name in node.input}
         assert {tensor.name for tensor in graph.graph.initializer} <= read
+
+
+def test_a_graph_may_lack_an_unused_input(recurrent_bundles: RecurrentBundles, tmp_path: Path) -> None:
+    """Exporters may remove it."""
+    model, bundle = recurrent_bundles(LUONG)
+    folder = Path(copytree(bundle.folder, tmp_path / "bundle"))
+    graph = onnx.load(bundle.decoder_path, load_external_data=False)
+    kept = [value for value in graph.graph.input if value.name != "positions"]
+    del graph.graph.input[:]
+    graph.graph.input.extend(kept)
+    onnx.save(graph, folder / bundle.decoder_path.name)
+    decoder = {"inputs": [value.name for value in kept], "outputs": bundle.manifest.decoder.outputs}
+    manifest = Manifest.model_validate(bundle.manifest.model_dump() | {"decoder": decoder})
+    assert largest_difference(model, Bundle(folder, manifest, ())) < 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +188,17 @@ def test_recurrent_units_have_graphs_for_cpus_only(tokenizer: Tokenizer) -> None
     model = random_model(8, tokenizer.vocabulary_size, decoder_memory="ssru")
     with pytest.raises(UnsupportedGraphError, match=r"^variant: cuda: expected cpu for a model with recurrent units"):
         graphs_of(model, "cuda", "fp16")
+
+
+def test_a_transformer_has_keys_and_values_of_both_attentions_in_each_layer() -> None:
+    states = graphs_of(random_model(1, d_model=48, heads=2, decoder_layers=2), "cuda", "fp16").states
+    assert [state.name for state in states[4:]] == ["self_key_1", "self_value_1", "cross_key_1", "cross_value_1"]
+    assert [state.shape for state in states] == ([(2, "target", 24)] * 2 + [(2, "source", 24)] * 2) * 2
+
+
+def test_a_model_without_graphs_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^Identity: expected "):
+        graphs_of(torch.nn.Identity(), "cpu", "fp32")  # type: ignore[arg-type]  # that is the point
 
 
 @pytest.mark.parametrize(("variant", "precision"), [("cuda", "fp32"), ("cuda", "int8"), ("cpu", "fp16")])
