@@ -2,6 +2,6 @@
 
 `command` runs the plan of one question: `offline`, `online`, `service`, `replicas` or `profile`.
 `harness` runs plans in rounds and reports them. `systems` are the engines that it compares. `features` and `rules`
-measure single features, each as a program. `stages` samples where a server spends its time,
+measure single features, `costs` what kernels cost, each as a program. `stages` samples where a server spends its time,
 and `in_process` the library.
 """

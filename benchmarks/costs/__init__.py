@@ -1,0 +1,1 @@
+"""What 8-bit products (`kernels`) cost: `python -m benchmarks.costs.kernels`."""
