@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: included site figures setup conformance nginx helm chromium postgresql clients demo attention quality test reliability endurance evictions fetches floods fmt check types lint contracts shape scripts bench real-models capacity soak protos locks tables
+.PHONY: included site figures setup conformance nginx helm chromium postgresql clients demo attention quality test reliability endurance evictions fetches floods fmt fuzz check types lint contracts shape scripts bench real-models capacity soak protos locks tables
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -168,6 +168,13 @@ fetches: setup
 # The same for the floods; one takes twice FLOOD_SECONDS or less.
 floods: setup
 	$(BIN)/pytest tests/reliability/test_floods.py --thorough --flood-seconds=$(FLOOD_SECONDS) --timeout=0 --promises=-
+
+# Searches with libFuzzer for bytes that break a reader; build/fuzz keeps findings. Needs clang, which Debian's packages have.
+FUZZ_SECONDS ?= 60
+fuzz: setup
+	$(INSTALL) atheris
+	fuzz/unpack_clang.sh .clang
+	PATH="$$PATH:$(CURDIR)/.clang" fuzz/run.sh $(FUZZ_SECONDS)
 
 # `make -j2 check` checks types beside the rest.
 check: types lint contracts shape scripts

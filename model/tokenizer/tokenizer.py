@@ -75,9 +75,11 @@ def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     if not model:
         raise TokenizerError("not a SentencePiece model: the file is empty")
     try:
-        return sentencepiece.SentencePieceProcessor(model_proto=model)
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        processor.id_to_piece(list(range(processor.vocab_size())))  # raises ValueError for a piece that is not UTF-8
     except (RuntimeError, ValueError) as error:
         raise TokenizerError("not a SentencePiece model") from error
+    return processor
 
 
 class ScoredTokens(NamedTuple):

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Runs fuzz harnesses one after the other: run.sh SECONDS [NAME ...]. Prints executions, coverage and findings of each.
+#
+# Coverage is the number of edges that inputs reached: of the C++ of the harness, or of the Python below dragoman. A
+# finding ends the run of its harness; the log has its trace. New inputs stay in build/fuzz for the next run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=$1
+shift
+[ $# -gt 0 ] || set -- record_reader http_parser tokenizer_files documents marian_files
+failed=0
+printf '%-16s %12s %10s %10s\n' harness executions coverage findings
+for name in "$@"; do
+  out="$PWD/build/fuzz/$name"
+  rm -rf "$out/findings"
+  mkdir -p "$out/findings" "$out/corpus"
+  if [ "$name" = record_reader ]; then
+    command=("$out/$name")
+    clang++ -std=c++17 -O1 -g -pthread -ffp-contract=off -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+      -I serve/native/src "fuzz/$name.cpp" serve/native/src/loop/records.cpp -o "$out/$name"
+  else
+    command=(.venv/bin/python -m fuzz "$name")
+  fi
+  # One input takes milliseconds. Inputs that take longer, or more memory, are findings.
+  options=("-max_total_time=$seconds" "-artifact_prefix=$out/findings/" -timeout=60 -rss_limit_mb=2048 -print_final_stats=1)
+  [ ! -f "fuzz/$name.dict" ] || options+=("-dict=fuzz/$name.dict")
+  status=0
+  # Harnesses write files, which a file system in memory holds.
+  TMPDIR=$([ -d /dev/shm ] && echo /dev/shm || echo /tmp) \
+    "${command[@]}" "${options[@]}" "$out/corpus" "fuzz/corpus/$name" >"$out/log" 2>&1 || status=$?
+  last() { grep -aoP "$1" "$out/log" | tail -1; }
+  printf '%-16s %12s %10s %10s\n' "$name" "$(last 'executed_units: \K\d+' || echo 0)" "$(last ' cov: \K\d+' || echo 0)" \
+    "$(find "$out/findings" -type f | wc -l)"
+  if [ "$status" != 0 ]; then
+    failed=1
+    find "$out/findings" -type f | sed 's/^/  /'
+    echo "  exit status $status: see $out/log"
+  fi
+done
+exit "$failed"
