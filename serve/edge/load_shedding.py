@@ -4,10 +4,10 @@ The queue of a model rejects requests too, but only after they are read, checked
 delays accepted requests past their deadlines, until no response is in time. Overload means late requests while the CPUs
 are busy.
 
-New requests come before the work of earlier ones, and the work of several requests begins together. gRPC hands over one
-waiting call, or message of a stream, in several iterations of the event loop, and all work takes its part of an
-iteration. So a busy loop would leave new calls in gRPC's queue until their deadlines, and nothing rejects them there.
-Work that begins together shares iterations, and rows of the engine's batch, over REST too.
+New requests come before the work of earlier ones, and the work of several requests begins together. A request arrives in
+several iterations of the event loop, and all work takes its part of an iteration. So a busy loop would leave new calls
+in gRPC's queue until their deadlines, and nothing rejects them there. Work that begins together shares iterations, and
+rows of the engine's batch.
 """
 
 import asyncio
@@ -263,9 +263,9 @@ def _missed_deadline(record: RequestRecord) -> bool:
     return record.outcome == DeadlineExceededError.reason
 
 
-# Iterations of the event loop in which gRPC surely hands over a call or message that waits. On one CPU, it takes four,
-# and more while other threads hold Python's lock.
-GRPC_ITERATIONS = 20
+# Iterations of the event loop from a call or message in gRPC's core to a request that is read: the event of the call,
+# its task, the event of its message, and the task again.
+GRPC_ITERATIONS = 4
 # Time before, in which other calls arrive and an event loop without work sleeps.
 GRPC_SECONDS = 0.001
 # Iterations from bytes in a socket to a request that is read: the transport's, the start of its task, and its run.

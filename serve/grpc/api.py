@@ -142,15 +142,12 @@ class GrpcApi:
         """
         await self.set_serving(serving=False, models={})
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        if self._tls is None:
-            bound_port = self._server.add_insecure_port(address.encode())
-        else:
-            bound_port = self._server.add_secure_port(address.encode(), self._tls.grpc_credentials())
+        bound_port = self._server.add_port(address, None if self._tls is None else self._tls.grpc_credentials())
         if not bound_port:
             raise ListenError(f"{address}: gRPC cannot listen")
-        await self._server.start()
+        self._server.start()
         self._watching = asyncio.create_task(self._connections.watch(bound_port))
-        return int(bound_port)
+        return bound_port
 
     @property
     def listening(self) -> bool:

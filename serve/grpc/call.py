@@ -5,9 +5,9 @@ An error becomes a status with details (`grpc-status-details-bin`, google.rpc me
 """
 
 import asyncio
-import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from grpc_status.rpc_status import to_status
 
 from dragoman.serve import errors
 from dragoman.serve.grpc.connections import CONNECTION
+from dragoman.serve.grpc.server_call import ServerCall
 from dragoman.serve.keys.account import Account
 from dragoman.serve.observability.logs import RecordedRequest, RequestRecord, caller_of, choose_request_id
 from dragoman.serve.observability.metrics import ServiceMetrics
@@ -89,20 +90,27 @@ TIMER_SECONDS = 1.0
 # Clients send the deadline rounded up by at most this ratio, and cancel at the exact one.
 DEADLINE_ROUNDING = 0.02
 
-Context = grpc.aio.ServicerContext[Any, Any]
+Context = ServerCall
 AnyRequest = TypeVar("AnyRequest")
 AnyResponse = TypeVar("AnyResponse")
 
 
 def call_headers(context: Context) -> dict[str, str]:
     """Returns the text metadata of a call."""
-    metadata = context.invocation_metadata() or ()
-    return {key: value for key, value in metadata if isinstance(value, str)}
+    return {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
 
 
-def recorded(metrics: ServiceMetrics, method: Method, request_id: str, headers: Mapping[str, str]) -> RecordedRequest:
-    """Records the block as one request; the response is sent before the record is written."""
-    call_soon = asyncio.get_running_loop().call_soon
+def recorded(
+    metrics: ServiceMetrics,
+    method: Method,
+    request_id: str,
+    headers: Mapping[str, str],
+    afterwards: Callable[[Callable[[], None]], object] | None = None,
+) -> RecordedRequest:
+    """Records the block as one request; the response is sent before the record is written.
+
+    `afterwards` as of `RecordedRequest`; None: in the next iteration of the event loop.
+    """
     connection = CONNECTION.get()
     return RecordedRequest(
         metrics,
@@ -112,7 +120,7 @@ def recorded(metrics: ServiceMetrics, method: Method, request_id: str, headers: 
         headers,
         account=ACCOUNT.get(),
         network="" if connection is None else connection.network,
-        afterwards=call_soon,
+        afterwards=afterwards or asyncio.get_running_loop().call_soon,
     )
 
 
@@ -195,26 +203,37 @@ class DeadlineScope:
 
 async def send(context: Context, message: object) -> None:
     """Writes a message of a stream; raises as `send_all`."""
-    await send_all(context, (message,))
+    async with _sending():
+        await context.write(message)
 
 
-async def send_all(context: Context, messages: Iterable[object]) -> None:
-    """Writes messages of a stream, each when the one before is written.
+async def send_all(context: Context, messages: deque[Any], note_written: Callable[[], object]) -> None:
+    """Writes messages of a stream until there are none left, and calls a function after each.
 
     Raises:
         CancelledError: if the client does not read. Its status follows the unread messages.
         asyncio.CancelledError: if the client has disconnected. A write may detect it before gRPC cancels the call.
     """
     loop = asyncio.get_running_loop()
+    async with _sending() as limit:
+        timed_seconds = loop.time()
+
+        def note() -> None:
+            nonlocal timed_seconds
+            # A timer for each message would take longer than its write.
+            if (now_seconds := loop.time()) > timed_seconds + TIMER_SECONDS:
+                timed_seconds = now_seconds
+                limit.reschedule(now_seconds + SEND_TIMEOUT_SECONDS)
+            note_written()
+
+        await context.write_all(messages, note)
+
+
+@asynccontextmanager
+async def _sending() -> AsyncIterator[asyncio.Timeout]:
     try:
         async with asyncio.timeout(SEND_TIMEOUT_SECONDS) as limit:
-            until_seconds = limit.when() or math.inf
-            for message in messages:
-                # A timer for each message would take longer than its write.
-                if (now_seconds := loop.time()) > until_seconds - SEND_TIMEOUT_SECONDS + TIMER_SECONDS:
-                    until_seconds = now_seconds + SEND_TIMEOUT_SECONDS
-                    limit.reschedule(until_seconds)
-                await context.write(message)
+            yield limit
     except TimeoutError as error:
         problem = f"the client did not read the stream for {SEND_TIMEOUT_SECONDS:g} seconds"
         raise errors.CancelledError(problem) from error

@@ -97,8 +97,7 @@ class RequestGuard:
             connection.begin_call()
             try:
                 if self._authenticator.required and not is_open:
-                    metadata = context.invocation_metadata() or ()
-                    keys = (str(value) for key, value in metadata if key == KEY_METADATA)
+                    keys = (str(value) for key, value in context.invocation_metadata() if key == KEY_METADATA)
                     ACCOUNT.set(self._authenticator.check_key(*keys))
                 self._unread.check(connection)
                 request = messages if handler.request_streaming else await self._receive(context, method, connection)

@@ -7,18 +7,19 @@ errors. Flow control slows down a client that sends too fast.
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import aclosing, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import structlog
 
 from dragoman.protos.translation_pb2 import TranslateManyResponse
+from dragoman.serve.edge.large_answers import LARGE_VALUES
 from dragoman.serve.edge.load_shedding import Arrivals
 from dragoman.serve.errors import CancelledError, DrainingError, InvalidRequestError, ServiceError
-from dragoman.serve.grpc import call
+from dragoman.serve.grpc import call, messages
 from dragoman.serve.grpc.answers import write_translation_message
 from dragoman.serve.grpc.messages import Item, read_item
 from dragoman.serve.grpc.waits import Waits
@@ -49,7 +50,8 @@ class _Request:
     @property
     def likeness(self) -> Hashable:
         """Equal for requests that may share a job."""
-        return self if isinstance(self.item.rest, InvalidRequestError) or not self.item.texts else self.item.rest
+        alone = isinstance(self.item.rest, InvalidRequestError) or not 0 < len(self.item.texts) <= LARGE_VALUES
+        return self if alone else self.item.rest
 
 
 class ManyStream:
@@ -85,17 +87,20 @@ class ManyStream:
         self._idle = idle
         self._draining = draining
         self._stream = FairnessKey()
+        self._call_context = copy_context()
         self._read = 0
+        self._receiving = False
+        # Done at the end of the stream, or when the server stops to read it.
+        self._read_all: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._end_wait: Callable[[], object] | None = None
         self._arrived: list[_Request] = []
         self._unanswered = set[_Request]()
-        self._reading: asyncio.Task[None] | None = None
         self._interrupted = False
         self._unanswered_texts = 0
-        self._has_room = asyncio.Event()
-        self._has_room.set()
-        # Answers with the number of their texts. gRPC accepts one message at a time.
-        self._unwritten = deque[tuple[TranslateManyResponse, int]]()
+        # Answers, and the numbers of their texts. gRPC accepts one message at a time.
+        self._unwritten, self._unwritten_texts = deque[TranslateManyResponse](), deque[int]()
         self._writing = False
+        self._ended: list[Callable[[], None]] = []
 
     async def run(self) -> None:
         """Serves until the client half-closes; ends with UNAVAILABLE if either side stops reading before."""
@@ -105,15 +110,17 @@ class ManyStream:
         try:
             # The client can see that its stream is accepted before it sends a request.
             await self._context.send_initial_metadata(((call.REQUEST_ID_KEY, self._request_id),))
-            async with call.answering() as tasks:
-                self._reading = tasks.create_task(self._read_items(tasks))
+            async with call.answering() as self._tasks:
                 # The callback also runs if a drain has begun already.
                 self._draining.add_done_callback(self._end_reading)
+                self._read_on()
+                await self._read_all
         except CancelledError as unread:
             self._interrupted = True
             why = str(unread)
         finally:
             closing.cancel()
+            self._stop_wait()
             self._draining.remove_done_callback(self._end_reading)
             self._record_unanswered()
             seconds = round(time.monotonic() - started_seconds, 6)
@@ -134,50 +141,82 @@ class ManyStream:
                 raise asyncio.CancelledError
 
     def _end_reading(self, _: object = None) -> None:
-        if self._reading is not None and not self._reading.done():
+        if not self._read_all.done():
             self._interrupted = True
-            self._reading.cancel()
+            self._read_all.set_result(None)
 
-    async def _read_items(self, answers: asyncio.TaskGroup) -> None:
-        """Reads requests while there is room, and has them answered, until the end of the stream."""
-        while True:
-            if not self._has_room.is_set():
-                await self._has_room.wait()
-            finish = self._idle.begin(self._end_reading)
-            try:
-                item = await self._context.read()
-            finally:
-                finish()
-            if not isinstance(item, Item):  # end of the stream
-                return
-            self._read += 1
-            request_id = f"{self._request_id}-{self._read}"
-            request = _Request(item, call.recorded(self._metrics, "translate_many", request_id, self._headers))
-            self._unanswered.add(request)
-            self._count(request.texts)
-            self._arrived.append(request)
-            if len(self._arrived) == 1:
-                answers.create_task(self._answer_arrived(answers))
+    def _read_on(self) -> None:
+        """Reads the next request if there is room; the wait for it begins once those that have arrived are answered."""
+        if self._read_all.done() or self._unanswered_texts >= self._limit_texts:
+            return
+        if not self._receiving:
+            self._receiving = True
+            self._context.receive(self._take, self._call_context)
+        if not self._arrived and self._end_wait is None:
+            self._end_wait = self._idle.begin(self._end_reading)
 
-    async def _answer_arrived(self, answers: asyncio.TaskGroup) -> None:
+    def _stop_wait(self) -> None:
+        if self._end_wait is not None:
+            self._end_wait()
+            self._end_wait = None
+
+    def _take(self, item: object) -> None:
+        """Takes a request and reads on, or notes the end of the stream."""
+        self._receiving = False
+        self._stop_wait()
+        if self._read_all.done():
+            return
+        if not isinstance(item, Item):  # end of the stream
+            self._read_all.set_result(None)
+            return
+        self._read += 1
+        request_id = f"{self._request_id}-{self._read}"
+        recorded = call.recorded(self._metrics, "translate_many", request_id, self._headers, self._record_later)
+        request = _Request(item, recorded)
+        self._unanswered.add(request)
+        self._unanswered_texts += request.texts
+        self._arrived.append(request)
+        if len(self._arrived) == 1:
+            self._tasks.create_task(self._answer_arrived())
+        self._read_on()
+
+    def _record_later(self, write_down: Callable[[], None]) -> None:
+        """Writes down the records of requests that end together once their responses are sent."""
+        self._ended.append(write_down)
+        if len(self._ended) == 1:
+            asyncio.get_running_loop().call_soon(self._write_down)
+
+    def _write_down(self) -> None:
+        ended, self._ended = self._ended, []
+        for write_down in ended:
+            write_down()
+
+    async def _answer_arrived(self) -> None:
         """Answers the requests that arrive together, in groups that may share a job and are no large work."""
         await self._arrivals.come_first()
         arrived, self._arrived = self._arrived, []
+        self._read_on()
         alike = defaultdict[Hashable, list[_Request]](list)
         for request in arrived:
             alike[request.likeness].append(request)
         parts = [part for group in alike.values() for part in split_parts(group, SMALL_TEXT_BYTES, _bytes)]
-        await _run([self._answer_alike(part, answers) for part in parts], answers)
+        await self._run([self._answer_alike(part) for part in parts])
 
-    async def _answer_alike(self, requests: Sequence[_Request], answers: asyncio.TaskGroup) -> None:
+    async def _run(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
+        """Runs coroutines together: the first one in this task, each other one in a task of its own."""
+        for other in coroutines[1:]:
+            self._tasks.create_task(other)
+        for first in coroutines[:1]:
+            await first
+
+    async def _answer_alike(self, requests: Sequence[_Request]) -> None:
         """Answers requests that may share a job; those without an outcome of the job alone."""
         if len(requests) > 1 and not tracing():
             with suppress(ServiceError), HiddenErrors(self._request_id):
-                await self._share_job(requests, answers)
-        left = [request for request in requests if request in self._unanswered]
-        await _run([self._answer(request, partial(self._translate, request), answers) for request in left], answers)
+                await self._share_job(requests)
+        await self._run([self._answer_alone(request) for request in requests if request in self._unanswered])
 
-    async def _share_job(self, requests: Sequence[_Request], answers: asyncio.TaskGroup) -> None:
+    async def _share_job(self, requests: Sequence[_Request]) -> None:
         records = [request.recorded.record for request in requests]
         with call.DeadlineScope(self._context, *records) as deadline_seconds:
             texts = [text for request in requests for text in request.item.texts]
@@ -186,7 +225,7 @@ class ManyStream:
             async with aclosing(self._dispatcher.translate_shares(common, shares, records)) as parts:
                 async for outcomes in parts:
                     for number, outcome in outcomes:
-                        await self._answer(requests[number], partial(_result, outcome), answers)
+                        self._answer_part(requests[number], outcome)
 
     async def _translate(self, request: _Request) -> TranslationResponse:
         item, record = request.item, request.recorded.record
@@ -204,61 +243,61 @@ class ManyStream:
             deadline_seconds = until_seconds if deadline_seconds is None else min(deadline_seconds, until_seconds)
         return request._replace(text=texts, deadline_seconds=deadline_seconds, fairness_key=self._stream)
 
-    async def _answer(
-        self, request: _Request, translate: Callable[[], Awaitable[TranslationResponse]], answers: asyncio.TaskGroup
-    ) -> None:
-        """Records a request and lets its response be written."""
-        item, message = request.item, None
+    async def _answer_alone(self, request: _Request) -> None:
+        """Translates and records a request, and lets its response be written."""
+        message = None
         try:
             with request.recorded:
-                response = await translate()
-            message = TranslateManyResponse(id=item.id)
+                response = await self._translate(request)
+            message = TranslateManyResponse(id=request.item.id)
             await write_translation_message(response, message.response)
-        except DrainingError:
-            # The client resends it to another server, like a request that was not read.
-            self._interrupted = True
         except ServiceError as error:
-            status = call.rich_status(error, request.recorded.record.request_id)
-            message = TranslateManyResponse(id=item.id, error=status)
+            message = self._failure(request, error)
         finally:
             self._unanswered.discard(request)
+        self._write(request, message)
+
+    def _answer_part(self, request: _Request, outcome: TranslationResponse | ServiceError) -> None:
+        """Records a request of a shared job, and lets its response be written, which is small."""
+        try:
+            with request.recorded:
+                if isinstance(outcome, ServiceError):
+                    raise outcome
+            message = TranslateManyResponse(id=request.item.id)
+            messages.translate_response(outcome, message.response)
+            self._write(request, message)
+        except ServiceError as error:
+            self._write(request, self._failure(request, error))
+        self._unanswered.discard(request)
+
+    def _failure(self, request: _Request, error: ServiceError) -> TranslateManyResponse | None:
+        """Returns the response of a request that failed; None: its client resends it to another server."""
+        if isinstance(error, DrainingError):
+            self._interrupted = True
+            return None
+        status = call.rich_status(error, request.recorded.record.request_id)
+        return TranslateManyResponse(id=request.item.id, error=status)
+
+    def _write(self, request: _Request, message: TranslateManyResponse | None) -> None:
         if message is None:
-            self._count(-request.texts)
+            self._unanswered_texts -= request.texts
             return
-        self._unwritten.append((message, request.texts))
+        self._unwritten.append(message)
+        self._unwritten_texts.append(request.texts)
         if not self._writing:
             self._writing = True
-            answers.create_task(call.send_all(self._context, self._take_answers()))
+            self._tasks.create_task(self._write_answers())
 
-    def _take_answers(self) -> Iterator[TranslateManyResponse]:
-        """Yields all answers that are ready, each when the one before is written."""
+    async def _write_answers(self) -> None:
+        """Writes all answers that are ready."""
         while self._unwritten:
-            message, texts = self._unwritten.popleft()
-            yield message
-            self._count(-texts)
+            await call.send_all(self._context, self._unwritten, self._note_written)
         self._writing = False
 
-    def _count(self, texts: int) -> None:
-        self._unanswered_texts += texts
-        if self._unanswered_texts < self._limit_texts:
-            self._has_room.set()
-        else:
-            self._has_room.clear()
-
-
-async def _run(coroutines: Sequence[Coroutine[Any, Any, None]], tasks: asyncio.TaskGroup) -> None:
-    """Runs coroutines together: the first one in this task, each other one in a task of its own."""
-    for other in coroutines[1:]:
-        tasks.create_task(other)
-    for first in coroutines[:1]:
-        await first
+    def _note_written(self) -> None:
+        self._unanswered_texts -= self._unwritten_texts.popleft()
+        self._read_on()
 
 
 def _bytes(request: _Request) -> int:
     return work_bytes(request.item.texts)
-
-
-async def _result(outcome: TranslationResponse | ServiceError) -> TranslationResponse:
-    if isinstance(outcome, ServiceError):
-        raise outcome
-    return outcome

@@ -44,7 +44,7 @@ class UnreadResponses:
             error = QueueFullError(REFUSAL)
             await abort(context, error, error_trailers(error))
         self._count(caller, connection, size_bytes)
-        context.add_done_callback(lambda _: self._count(caller, connection, -size_bytes))  # type: ignore[arg-type]  # wrong stub
+        context.add_done_callback(lambda _: self._count(caller, connection, -size_bytes))
 
     def _room(self, caller: str) -> int:
         """Returns how many more bytes a caller may leave unread."""

@@ -137,9 +137,9 @@ def test_a_service_that_has_lost_an_interface_is_not_ready_and_ends(bundle_path:
 def test_a_server_that_accepts_no_more_calls_ends_the_service(
     bundle_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise OSError("no call")
 
-    monkeypatch.setattr(GrpcServer, "_request_registered_call", fail, raising=False)
+    monkeypatch.setattr(GrpcServer, "_request_call", fail)
     with pytest.raises(ListenError, match="gRPC no longer listens"), run_service(bundle_path) as live:
         live.join()
