@@ -4,10 +4,10 @@ The queue of a model rejects requests too, but only after they are read, checked
 delays accepted requests past their deadlines, until no response is in time. Overload means late requests while the CPUs
 are busy.
 
-New requests come before the work of earlier ones, and the work of several requests begins together. A request arrives in
-several iterations of the event loop, and all work takes its part of an iteration. So a busy loop would leave new calls
-in gRPC's queue until their deadlines, and nothing rejects them there. Work that begins together shares iterations, and
-rows of the engine's batch.
+New requests come before the work of earlier ones, and the work of several requests begins together. A request takes
+several iterations of the event loop to arrive, each of which also has a part of the work. So a busy loop would leave
+new calls in gRPC's queue until their deadlines, and nothing rejects them there. Work that begins together shares
+iterations, and rows of the engine's batch.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Brings the events of gRPC's core to the event loop, many at once.
 
-An event says that an operation has ended. The event loop takes all that wait: in the iteration after it has started
+An event reports that an operation has ended. The event loop takes all that wait: in the iteration after it has started
 operations, because many end at once, and every `PAUSE_SECONDS` while there are many. Otherwise a thread waits for the
 next event. So a busy server needs no system call and no switch of threads for an event; `grpc.aio` needs both.
 """

@@ -53,6 +53,7 @@ class ServerCall:
         self._aborted: grpc.aio.AbortError | None = None
         self._callbacks: list[Callable[[ServerCall], object]] = []
         self._task = self._loop.create_task(self._serve())
+        self._task.add_done_callback(self._finish)  # also if the task is canceled before it starts
         self._begin((ReceiveCloseOnServerOperation(_NO_FLAGS),), self._close)
 
     # What handlers use
@@ -118,17 +119,19 @@ class ServerCall:
         def proceed(event: Event = None) -> None:
             if done.done():
                 return
-            if event is not None:
-                if not event.success:
-                    done.set_exception(_gone())
-                    return
-                written()
-            if messages:
-                data = serialize(messages.popleft())
-                flags = WriteFlag.buffer_hint if messages else _NO_FLAGS
-                self._begin((*self._first(), SendMessageOperation(data, flags)), proceed)
-            else:
-                done.set_result(None)
+            try:
+                if event is not None:
+                    if not event.success:
+                        raise _gone()
+                    written()
+                if messages:
+                    data = serialize(messages.popleft())
+                    flags = WriteFlag.buffer_hint if messages else _NO_FLAGS
+                    self._begin((*self._first(), SendMessageOperation(data, flags)), proceed)
+                else:
+                    done.set_result(None)
+            except grpc.aio.BaseError as error:
+                done.set_exception(error)
 
         proceed()
         await done
@@ -161,10 +164,12 @@ class ServerCall:
             if not self._ended:
                 with suppress(grpc.aio.BaseError):
                     await self._send_status(StatusCode.UNKNOWN, f"Unexpected {type(error).__name__}", self._trailing)
-        finally:
-            for callback in self._callbacks:
-                callback(self)
-            self._check_over(done=True)
+
+    def _finish(self, _: object) -> None:
+        self._ended, self._aborted = True, None  # a reference cycle
+        for callback in self._callbacks:
+            callback(self)
+        self._end_if_over()
 
     async def _send_status(self, code: StatusCode, details: str, metadata: Metadata, *last: Any) -> None:
         first = self._first()
@@ -208,10 +213,10 @@ class ServerCall:
         self._closed = True
         if event.batch_operations[0].cancelled() and not self._ended:
             self._task.cancel()
-        self._check_over(done=self._task.done())
+        self._end_if_over()
 
-    def _check_over(self, *, done: bool) -> None:
-        if done and self._closed:
+    def _end_if_over(self) -> None:
+        if self._closed and self._task.done():
             self._end(self)
 
 

@@ -20,13 +20,12 @@ from dragoman.serve.registry.glossaries import find_indexes
 from dragoman.serve.registry.lifecycle import Lifecycle
 from dragoman.serve.registry.mixed_texts import DetectedTexts, Parts
 from dragoman.serve.registry.pipeline import Pipeline
-from dragoman.serve.registry.registry import Presence, Uses
+from dragoman.serve.registry.registry import Presence, ServedModel, Uses
 from dragoman.serve.registry.route import Hop, Offers, find_hop, find_route, find_sources, has_several_sources
 from dragoman.serve.translation import pivot
 from dragoman.serve.translation.attention import AttentionRequest, AttentionResponse
 from dragoman.serve.translation.detection import DetectResponse, best_guess, detect_languages
 from dragoman.serve.translation.job import Job
-from dragoman.serve.translation.large_work import SMALL_TEXT_BYTES
 from dragoman.serve.translation.markup import PLAIN
 from dragoman.serve.translation.request import AUTO, ScoreRequest, TranslateRequest
 from dragoman.serve.translation.response import Pivot, ScoreResponse, TranslationDelta, TranslationResponse
@@ -75,6 +74,9 @@ class Dispatcher:
 
         Raises ServiceError if the translation fails.
         """
+        if record.account is None:
+            with self.lifecycle.begin_request():
+                return await self.translate_accepted(request, record)
         async with self.accept_texts(record, request.text):
             return await self.translate_accepted(request, record)
 
@@ -90,9 +92,31 @@ class Dispatcher:
 
     async def _translate_named(self, request: TranslateRequest, record: RequestRecord) -> TranslationResponse:
         """Translates a request that names its source language, or has only one that fits."""
+        if (found := self._find_loaded(request, record)) is not None:
+            model, translator, job = found
+            with model.uses:
+                return _complete(job, await translator.translate(job), record)
         with ExitStack() as uses:
             translator, job = await self._prepare(request, record, uses)
             return _complete(job, await translator.translate(job), record)
+
+    def _find_loaded(
+        self, request: TranslateRequest, record: RequestRecord
+    ) -> tuple[ServedModel, Translator, Job] | None:
+        """Returns the model and the job of a request that one loaded model translates without terms, as most are.
+
+        `_prepare` would take several times as long. Raises ServiceError if the request is refused.
+        """
+        if record.account is not None or request.terms or request.glossary:
+            return None
+        hop, *further = self._models.routes.find(request)
+        model = self._models.find(hop.model)
+        if further or model is None or model.pipeline is None or model.presence is not Presence.LOADED:
+            return None
+        record.model, record.direction = hop.model, f"{hop.direction.source}-{hop.direction.target}"
+        record.source_texts = request.text
+        job = model.pipeline.limits.prepare(request, hop.direction, self._deadline(request.deadline_seconds))
+        return model, model.pipeline.translator, job
 
     async def translate_shares(
         self, request: TranslateRequest, shares: Sequence[int], records: Sequence[RequestRecord]
@@ -100,7 +124,8 @@ class Dispatcher:
         """Translates requests of a stream as one job, and yields the outcome of each when it is ready.
 
         Requests without an outcome in the end must be translated alone. None has an outcome if they have a key, whose
-        limits count each, if they ask for more than words, or if their language is to be detected or takes two hops.
+        limits count each, if they ask for more than words, if their language is to be detected or takes two hops, or if
+        their model is not loaded.
 
         Args:
             request: what they have in common, and all their texts; of a stream.
@@ -109,14 +134,13 @@ class Dispatcher:
 
         Raises ServiceError if one of them is refused or must wait for room.
         """
-        with self.lifecycle.begin_request(), ExitStack() as uses:
-            common = replace(records[0])
-            if common.account is not None or self._detects(request, common):
-                return
-            if len(self._models.routes.find(request)) > 1:
-                return
-            translator, job = await self._prepare(request, common, uses)
-            if not (job.simple and job.fields.repeatable and job.work_bytes <= SMALL_TEXT_BYTES):
+        common = replace(records[0])
+        self.lifecycle.check_accepting()
+        if self._detects(request, common) or (found := self._find_loaded(request, common)) is None:
+            return
+        model, translator, job = found
+        with self.lifecycle.requests, model.uses:
+            if not (job.simple and job.fields.repeatable and job.small):
                 return
             job.shares, texts = shares, iter(request.text)
             for record, count in zip(records, shares, strict=True):

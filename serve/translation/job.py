@@ -17,7 +17,7 @@ from dragoman.serve.scheduler.request_scheduler import Reservation
 from dragoman.serve.scheduler.sequence import DecodingSequence, FairnessKey
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.translation.fields import DEFAULT_SEARCH, SearchFields
-from dragoman.serve.translation.large_work import work_bytes
+from dragoman.serve.translation.large_work import SMALL_TEXT_BYTES, work_bytes
 from dragoman.serve.translation.markup import FEW_TAGGED_SENTENCES, SMALL_MARKUP_BYTES, Reading, SentenceMarkup
 from dragoman.serve.translation.response import Pivot, TranslationResponse
 
@@ -165,6 +165,11 @@ class Job:
         fields = self.fields
         per_token = fields.token_scores or fields.alignments is not None
         return self.reading is None and not self.glossary and not per_token and self.options.hypotheses == 1
+
+    @property
+    def small(self) -> bool:
+        """Whether each stage takes less than about a millisecond, unless it adds more than words."""
+        return self.work_bytes <= SMALL_TEXT_BYTES
 
     @property
     def rows(self) -> int:

@@ -23,7 +23,7 @@ from dragoman.serve.scheduler.stream_quota import StreamQuota
 from dragoman.serve.translation.attention import NO_HEADS, AttentionResponse, PairAttention, check_head
 from dragoman.serve.translation.cache import ResultCache
 from dragoman.serve.translation.job import Job, Sentence, characters_of
-from dragoman.serve.translation.large_work import SMALL_TEXT_BYTES, Pace, spread
+from dragoman.serve.translation.large_work import Pace, spread
 from dragoman.serve.translation.markup import SMALL_MARKUP_BYTES
 from dragoman.serve.translation.renderer import Renderer, TextParts
 from dragoman.serve.translation.response import ScoreResponse, Translation, TranslationDelta, TranslationResponse
@@ -222,8 +222,11 @@ class Translator:
         else:
             max_sentences = self._scheduler.capacity_rows // job.options.rows
             splitter = TextSplitter(job, partial(self._model.fits, job.direction.source_prefix), max_sentences)
-            large = job.work_bytes > (SMALL_TEXT_BYTES if job.reading is None else SMALL_MARKUP_BYTES)
-            job.fill(await spread(splitter.split, job.texts, job.deadline_seconds, large=large, characters=len))
+            if job.small and job.reading is None:
+                job.fill(list(splitter.split(job.texts)))
+            else:
+                large = job.reading is None or job.work_bytes > SMALL_MARKUP_BYTES
+                job.fill(await spread(splitter.split, job.texts, job.deadline_seconds, large=large, characters=len))
             if len(job.sentences) > len(job.texts):
                 await self._widen(job, reservation)
         if job.glossary:
@@ -245,8 +248,10 @@ class Translator:
             trace.add_phase("tokenize", job.started_seconds, job.tokenized_seconds, {"texts": len(job.sentences)})
 
     async def _spread(self, job: Job, work: Callable[[Sequence[Sentence]], Iterable[Sentence]]) -> None:
-        large = job.work_bytes > SMALL_TEXT_BYTES
-        await spread(work, job.sentences, job.deadline_seconds, large=large, characters=characters_of)
+        if job.small:
+            list(work(job.sentences))
+        else:
+            await spread(work, job.sentences, job.deadline_seconds, large=True, characters=characters_of)
 
     def _look_up(self, job: Job) -> None:
         """Gives sentences the hypotheses that the result cache has; the others are to be searched."""
@@ -310,10 +315,13 @@ class Translator:
 
     async def _render(self, job: Job) -> list[Translation]:
         started_seconds = time.monotonic()
-        render, size = partial(self._renderer.translations, job), characters_of if job.simple else None
-        translations = await spread(
-            render, job.sentences, job.deadline_seconds, large=job.slow_to_render, characters=size
-        )
+        if job.small and job.simple:
+            translations = self._renderer.translations(job, job.sentences)
+        else:
+            render, size = partial(self._renderer.translations, job), characters_of if job.simple else None
+            translations = await spread(
+                render, job.sentences, job.deadline_seconds, large=job.slow_to_render, characters=size
+            )
         if trace := current_trace():
             trace.add_phase("detokenize", started_seconds, time.monotonic(), {"texts": len(translations)})
         return translations
