@@ -97,7 +97,8 @@ class GrpcServer:
         await asyncio.shield(self._stopped)
 
     def _stop(self, _: object = None) -> None:
-        self._server.destroy()
+        if self._started:
+            self._server.destroy()
         self._events.close()
         self._stopped.set_result(None)
 

@@ -28,6 +28,8 @@ TRANSLATE = http2.TRANSLATE.encode()
 CHECK = "/grpc.health.v1.Health/Check"
 MESSAGE = TranslateRequest(text=["alpha beta."]).SerializeToString()
 NO_MESSAGE = b"\xff\xff\xff\xff"
+# The code of HTTP/2, and the streams of the calls.
+CANCEL, CANCELED = b"\0\0\0\x08", range(1, 100, 2)
 
 
 def call(stream_id: int, path: bytes, *more: tuple[bytes, bytes], message: bytes = MESSAGE) -> bytes:
@@ -91,6 +93,21 @@ def test_metadata_that_is_not_utf8_gets_a_status_and_logs_nothing(
     """The core of gRPC rejects names; values are read as Latin-1."""
     assert answers(finite_live, [call(1, TRANSLATE, (name, value))])[status] == 1
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_calls_that_are_canceled_before_they_start_end(finite_live: LiveService) -> None:
+    """Their task never runs."""
+
+    async def send() -> None:
+        link = await Link.open(Target(finite_live.service.grpc_port), http2.Http2Answers(Counter()))
+        with closing(link):
+            await http2.begin(link)
+            await link.send(b"".join(call(number, TRANSLATE) + frame(3, 0, number, CANCEL) for number in CANCELED))
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(eventually, lambda: not finite_live.service._grpc._server._calls)
+
+    asyncio.run(send())
+    assert finite_live.health() == "SERVING"
 
 
 @pytest.mark.parametrize("path", [CHECK, http2.WATCH, http2.REFLECTION])
