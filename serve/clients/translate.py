@@ -76,7 +76,9 @@ class TranslateCommand(ConnectionOptions):
     }
 
     files: CliPositionalArg[tuple[Path, ...]] = Field(
-        (), description="Documents: txt, md, html, srt, vtt, po, xlf, json, arb, yaml, docx, pptx, odt, odp"
+        (),
+        description="Documents: txt, md, html, srt, vtt, po, xlf, json, arb, yaml, properties, strings, xml, resx, ts, "
+        "docx, pptx, odt, odp",
     )
     server: str | None = Field(None, description="Address of a running server's gRPC interface.")
     bundle: Path | None = Field(None, description="Folder of one or several bundles, to translate without a server.")

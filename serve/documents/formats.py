@@ -3,14 +3,19 @@
 from functools import partial
 from pathlib import PurePath
 
+from dragoman.serve.documents.android import parse_android
+from dragoman.serve.documents.apple_strings import parse_strings
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Parse
 from dragoman.serve.documents.gettext import parse_po
-from dragoman.serve.documents.html import parse_html
+from dragoman.serve.documents.html import parse_html, parse_xhtml
 from dragoman.serve.documents.json import parse_json
 from dragoman.serve.documents.markdown import parse_markdown
 from dragoman.serve.documents.office import parse_office
 from dragoman.serve.documents.opendocument import parse_opendocument
 from dragoman.serve.documents.plain import parse_plain
+from dragoman.serve.documents.properties import parse_properties
+from dragoman.serve.documents.qt import parse_qt
+from dragoman.serve.documents.resx import parse_resx
 from dragoman.serve.documents.subtitles import parse_subtitles
 from dragoman.serve.documents.xliff import parse_xliff
 from dragoman.serve.documents.yaml import parse_yaml
@@ -19,8 +24,10 @@ from dragoman.serve.translation.markup import AUTO
 FORMATS: dict[str, Parse] = {
     ".txt": parse_plain,
     ".md": parse_markdown,
+    ".markdown": parse_markdown,
     ".html": parse_html,
     ".htm": parse_html,
+    ".xhtml": parse_xhtml,
     ".srt": partial(parse_subtitles, vtt=False),
     ".vtt": partial(parse_subtitles, vtt=True),
     ".po": parse_po,
@@ -31,6 +38,11 @@ FORMATS: dict[str, Parse] = {
     ".yml": parse_yaml,
     ".xlf": parse_xliff,
     ".xliff": parse_xliff,
+    ".properties": parse_properties,
+    ".strings": parse_strings,
+    ".xml": parse_android,
+    ".resx": parse_resx,
+    ".ts": parse_qt,
     ".docx": parse_office,
     ".pptx": parse_office,
     ".odt": parse_opendocument,
@@ -47,7 +59,23 @@ def parse_document(name: str, content: bytes, request: DocumentRequest) -> Docum
 
 
 # Their texts are messages of programs, which have placeholders.
-_MESSAGES = frozenset({".po", ".pot", ".json", ".arb", ".yaml", ".yml", ".xlf", ".xliff"})
+_MESSAGES = frozenset(
+    (
+        ".po",
+        ".pot",
+        ".json",
+        ".arb",
+        ".yaml",
+        ".yml",
+        ".xlf",
+        ".xliff",
+        ".properties",
+        ".strings",
+        ".xml",
+        ".resx",
+        ".ts",
+    )
+)
 
 
 def kept_placeholders(name: str, kinds: tuple[str, ...]) -> tuple[str, ...]:

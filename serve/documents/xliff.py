@@ -3,14 +3,13 @@
 Inline codes are tags of the segment: pairs go around their text, all others stay between the words where they were.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest
 from dragoman.serve.documents.inline import Inline, Item, ItemKind
 from dragoman.serve.documents.splice import Part, Span, SplicedDocument
-from dragoman.serve.documents.xml import XmlText, decode_xml, escape, local
+from dragoman.serve.documents.xml import XmlText, decode_xml, escape, local, with_attribute
 from dragoman.serve.protect.markup.tokens import Kind, names
 
 # Pairs of tags, pairs of elements, and elements without text of the document. Content of `bpt` and others is code.
@@ -106,7 +105,7 @@ class _UnitReader:
         if not self._request.needs_target(language):
             return None
         token, tag = self._document.tokens[index], self._document.raw(index, index)
-        return (token.start, token.end), _with_attribute(tag, self._language, self._request.target)
+        return (token.start, token.end), with_attribute(tag, self._language, self._request.target)
 
     def _unit_parts(self, unit: _Unit, source: int) -> Iterator[Part]:
         """Yields the parts of a unit: together they write its target."""
@@ -118,7 +117,7 @@ class _UnitReader:
         edits = [] if self._language_edit is None else [self._language_edit]
         self._language_edit = None
         if not self._state_of_target:
-            tag = _with_attribute(self._document.raw(unit.start, unit.start), "state", _TRANSLATED)
+            tag = with_attribute(self._document.raw(unit.start, unit.start), "state", _TRANSLATED)
             token = self._document.tokens[unit.start]
             edits.append(((token.start, token.end), tag))
         first = container + 1
@@ -157,7 +156,7 @@ class _UnitReader:
         state = f' state="{_TRANSLATED}"' if self._state_of_target else ""
         if unit.target is not None:
             tag = document.raw(unit.target, unit.target).rstrip("/>").rstrip() + ">"
-            tag = _with_attribute(tag, "state", _TRANSLATED) if self._state_of_target else tag
+            tag = with_attribute(tag, "state", _TRANSLATED) if self._state_of_target else tag
             target = document.tokens[unit.target].start, document.tokens[document.ends[unit.target]].end
             return target, tag, f"</{name}>"
         before = document.text[document.tokens[source - 1].start : document.tokens[source].start]
@@ -201,9 +200,3 @@ def _part(inline: Inline, before: str, after: str, target: Span, edits: list[tup
         return [*texts, f"{before}{inline.render(translation, escape)}{after}"]
 
     return Part(inline.segment, [*spans, target], render, replaces=False)
-
-
-def _with_attribute(tag: str, name: str, value: str) -> str:
-    written = f' {name}="{value}"'
-    changed, number = re.subn(rf"\s{re.escape(name)}\s*=\s*(?:\"[^\"]*\"|'[^']*')", written, tag, count=1)
-    return changed if number else re.sub(r"(?<!\s)\s*+(/?>)\Z", rf"{written}\1", tag)

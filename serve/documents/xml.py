@@ -61,6 +61,13 @@ def local(name: str) -> str:
     return name.rpartition(":")[2]
 
 
+def with_attribute(tag: str, name: str, value: str) -> str:
+    """Returns a start tag or an empty tag with a new value of an attribute, which needs no references."""
+    written = f' {name}="{value}"'
+    changed, number = re.subn(rf"\s{re.escape(name)}\s*=\s*(?:\"[^\"]*\"|'[^']*')", written, tag, count=1)
+    return changed if number else re.sub(r"(?<!\s)\s*+(/?>)\Z", rf"{written}\1", tag)
+
+
 class _Tokens(Sequence[Token]):
     """The tokens of a document, in few objects. Together they are its text."""
 

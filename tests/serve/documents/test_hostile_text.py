@@ -23,6 +23,9 @@ KNOWN = [
     Attack("json", '["a ', "<kbd>", end='<b>b</b>"]'),
     Attack("po", 'msgid "a ', "<!--", end='<b>b</b>"\nmsgstr ""\n'),
     Attack("txt", "", "- "),
+    *(Attack("properties", "a=b ", part) for part in ("\\\n", "\\", "\\u00e9")),
+    *(Attack("strings", "", part) for part in ("/*", '"a"=', '"')),
+    Attack("xml", "<resources><string>a", '"', "<b>c</b>", "\\", "</string></resources>"),
     Attack("txt", "(", "1."),
 ]
 

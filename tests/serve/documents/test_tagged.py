@@ -11,20 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.serve.documents import tagged
-from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment
+from dragoman.serve.documents.document import DocumentError, DocumentRequest
 from dragoman.serve.documents.formats import parse_document
 from tests.support.cases import cases
+from tests.support.segments import in_capitals
 
 CASES = cases(__file__)
 
 REQUEST = DocumentRequest("en", "de")
-
-
-def in_capitals(segment: Segment) -> str:
-    """Returns a segment in capitals; its tags and what is inside of `<k>` stay."""
-    if segment.format == "text":
-        return segment.text.upper()
-    return re.sub("(<k .*?</k>|<[^>]*>|&[a-z]+;)|.", lambda found: found[1] or found[0].upper(), segment.text)
 
 
 def translate(name: str, content: str) -> str:

@@ -32,6 +32,7 @@ _SUBTITLES = _marks(
     f"{_TIME}¦{_TIME}\n¦1\n{_TIME}\n¦-->¦ --> ¦00:¦:0¦,0¦.0¦<00:01.000>¦{{\\¦{{\\an8}}¦- ¦\u266a¦<i>¦"
     f"</i>¦<c.a>¦<v ¦NOTE¦[MUSIC]¦(laughs)¦{_TIME}\na\n¦{_TIME}\n ¦{_TIME}\n- a\n- b\n\n"
 )
+_STRINGS = _marks('a=¦a = "b";¦\\\n¦\\u00e9¦\\¦\'\'¦{0}¦/*¦*/¦//¦;¦!¦""')
 _TEXT = _marks("- ¦* ¦1. ¦a) ¦\u2022 ¦- \n¦1¦1.¦(¦(a¦iv. ¦[ ] ")
 # Marks by format, and what begins a document in which they count.
 MARKS: dict[str, tuple[str, ...]] = {
@@ -40,6 +41,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     ".html": (*_COMMON, *_TAGS),
     ".srt": (*_COMMON, *_TAGS, *_SUBTITLES),
     ".vtt": (*_COMMON, *_TAGS, *_SUBTITLES),
+    ".properties": (*_COMMON, *_STRINGS),
+    ".strings": (*_COMMON, *_STRINGS),
 }
 BEGINNINGS: dict[str, tuple[str, ...]] = {
     ".txt": ("", "a", "- "),
@@ -47,6 +50,8 @@ BEGINNINGS: dict[str, tuple[str, ...]] = {
     ".html": ("", "a", "<p>a ", "<p>a <b>b</b> ", "<a ", "<!--", "<script>", "<p translate=no>"),
     ".srt": ("", f"1\n{_TIME}\n", f"1\n{_TIME}\na", f"1\n{_TIME}", "1\n00:00:01,000 --> 00:00:02,", "1\n00:00:01,"),
     ".vtt": ("WEBVTT\n\n", f"WEBVTT\n\n{_TIME}\n", f"WEBVTT\n\n{_TIME}\na", "WEBVTT\n\n00:01.000 --> 00:02."),
+    ".properties": ("", "a=b ", "# ", "\\"),
+    ".strings": ("", '"a" = "b', "/*", "a = "),
 }
 
 
