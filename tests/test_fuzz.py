@@ -21,11 +21,6 @@ def test_a_harness_holds_for_a_stored_input(path: Path) -> None:
     import_module(f"fuzz.{path.parent.name}").check(path.read_bytes())
 
 
-@pytest.mark.parametrize("name", sorted(HARNESSES - {NATIVE}))
-def test_a_harness_takes_an_empty_input(name: str) -> None:
-    import_module(f"fuzz.{name}").check(b"")
-
-
 @needs_compiler
 def test_the_native_harness_holds_for_its_stored_inputs() -> None:
     sources = [LOOP / "records.cpp", TEST_LOOP / "replay.cpp", ROOT / "fuzz" / f"{NATIVE}.cpp"]
