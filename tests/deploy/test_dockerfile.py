@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,22 @@ def test_locked_versions_are_those_of_the_constraints(name: str, extras: list[st
     assert {package: constraints.get(package) for package in own} == own
     if extras:
         assert {re.split(r"[\[=<>]", requirement)[0].lower() for requirement in requirements(*extras)} <= set(packages)
+
+
+def test_packages_of_images_have_permissive_licenses_by_their_metadata() -> None:
+    """docs/supply_chain.md lists them; none is of the GPL, LGPL or AGPL. Only NVIDIA's come on top for a GPU."""
+    permissive = (
+        r"0BSD|Apache[- ]2\.0|(3-Clause )?BSD([ -][23]-Clause)?( License)?|CC0-1\.0|MIT(-0| License)?|PSF-2\.0|Zlib"
+    )
+    others = set[tuple[str, str]]()
+    for package in locked("cpu"):
+        found = metadata(package).json
+        named = [item.rpartition(" :: ")[2] for item in found.get("classifier", ()) if "License ::" in item]
+        text = str(found.get("license_expression") or found.get("license") or " AND ".join(named))
+        others |= {(package, name) for name in re.split(" AND | OR ", text) if not re.fullmatch(permissive, name)}
+    assert others == {("certifi", "MPL-2.0"), ("tqdm", "MPL-2.0")}
+    more = locked("cuda").keys() - locked("cpu").keys()
+    assert {package for package in more if not package.startswith("nvidia-")} == {"onnxruntime-gpu"}
 
 
 def probe_constant(name: str) -> tuple[str, ...]:

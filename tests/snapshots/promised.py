@@ -47,6 +47,10 @@ def schema_lines(document: Any, schema: Any, place: str, *, is_read: bool) -> Li
             yield from schema_lines(document, part, name, is_read=is_read)
 
 
+def manifest(schema: Any) -> Lines:
+    return schema_lines(schema, schema, "manifest", is_read=True)
+
+
 def rest(document: Any) -> Lines:
     paths = {path: methods for path, methods in document["paths"].items() if path.startswith("/v1/")}
     for name, route in ((f"{method.upper()} {path}", paths[path][method]) for path in paths for method in paths[path]):

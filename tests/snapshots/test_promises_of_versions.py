@@ -25,15 +25,11 @@ FILE = FileDescriptorProto()
 DESCRIPTOR.CopyToProto(FILE)
 
 
-def manifest(text: str) -> Iterable[str]:
-    return promised.schema_lines(json.loads(text), json.loads(text), "manifest", is_read=True)
-
-
 # Other tests compare these snapshots with the interfaces.
 PROMISES: dict[str, tuple[Callable[[str], Iterable[str]], str]] = {
     "REST": (lambda text: promised.rest(json.loads(text)), "openapi.json"),
     "gRPC": (lambda text: promised.grpc(Parse(text, FileDescriptorProto())), ""),
-    "bundle format": (manifest, "manifest_schema.json"),
+    "bundle format": (lambda text: promised.manifest(json.loads(text)), "manifest_schema.json"),
     "settings": (promised.settings, "settings.txt"),
     "metrics": (lambda text: re.findall(r"^dragoman_\S+ \w+ \{.*?\}", text, re.MULTILINE), "metrics.txt"),
     "errors": (lambda text: re.findall(r"^\w+ \| \w+ \| \d+", text, re.MULTILINE), "errors.txt"),
