@@ -1,6 +1,7 @@
 """The chart of `deploy/chart` as helm renders it."""
 
 import os
+import re
 import shutil
 import subprocess
 from functools import cache
@@ -24,7 +25,7 @@ def run_helm(example: str, *values: str) -> "subprocess.CompletedProcess[str]":
     command = [helm, "template", "dragoman", str(CHART), "--namespace", "dragoman"]
     if example != "default":
         command += ["--values", str(CHART / "examples" / f"{example}.yaml")]
-    command += [word for value in values for word in ("--set-json" if "={" in value else "--set", value)]
+    command += [word for value in values for word in ("--set-json" if re.search(r"=[{\[]", value) else "--set", value)]
     return subprocess.run(command, check=False, capture_output=True, encoding="utf-8")
 
 

@@ -95,6 +95,17 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- range .Values.env }}
 {{- if has .name $taken }}{{ fail (printf "env: %s: the chart sets it; expected the value that it follows from, as settings.NAME" .name) }}{{ end }}
 {{- end }}
+{{- $volumes := list }}
+{{- range .Values.volumes }}
+{{- if has .name (concat $volumes (list "models" "temporary" "state" "keys" "tls")) }}{{ fail (printf "volumes: %s: in use, expected another name" .name) }}{{ end }}
+{{- $volumes = append $volumes .name }}
+{{- end }}
+{{- $paths := list "/models" "/state" "/keys" "/tls" "/tmp" }}
+{{- range .Values.volumeMounts }}
+{{- if not (has .name $volumes) }}{{ fail (printf "volumeMounts: %s: expected a name of volumes, got %s" .name (toJson $volumes)) }}{{ end }}
+{{- if has (trimSuffix "/" .mountPath) $paths }}{{ fail (printf "volumeMounts: %s: in use, expected another mountPath" .mountPath) }}{{ end }}
+{{- $paths = append $paths (trimSuffix "/" .mountPath) }}
+{{- end }}
 {{- $outside := ne .Values.service.type "ClusterIP" }}
 {{- if and $outside .Values.networkPolicy.enabled (eq (toJson .Values.networkPolicy.from) `[{"namespaceSelector":{}}]`) }}
 {{- fail (printf "networkPolicy.from: admits pods only, expected an ipBlock of the clients for service.type: %s, as {ipBlock: {cidr: 10.0.0.0/8}}" .Values.service.type) }}
