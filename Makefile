@@ -64,7 +64,7 @@ $(DEMO)/attention/%/done: | $(DEMO)/corpus/train.en
 	  --training.subword-sampling 0 --training.averaging none --training.validation-every-steps 400 \
 	  --training.selection loss
 
-# Trains the included model from free text, about an hour on two cores, and goes on after an interruption: all text first,
+# Trains the included model from free text, 70 minutes on two cores, and goes on after an interruption: all text first,
 # then also every ninth everyday sentence with word links. Each process of a training has a core of its own.
 INCLUDED ?= build/included
 LICENSES := Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND MIT AND MPL-2.0 AND PostgreSQL
