@@ -18,8 +18,11 @@ from dragoman.serve.bundle.files import open_file
 MAGIC = 0xF11A48D5013417F5
 _HEADER = np.dtype([(name, "<u8") for name in ("magic", "checksum", "frequent", "best", "offsets", "ids")])
 _OFFSET_BYTES, _ID_BYTES = 8, 4
-# More candidates are not worth the memory of engines: the whole vocabulary takes their place.
-MAX_CANDIDATES = 4096
+
+
+def max_candidates(vocabulary: int, rows: int) -> int:
+    """Returns the most candidates of a sequence with some rows: the whole vocabulary takes the place of more."""
+    return min(4096, max(256, vocabulary // (4 if rows > 1 else 8)))
 
 
 class ShortlistError(ValueError):

@@ -164,7 +164,7 @@ class Engine:
     def _encode(self, batch: list[RunningSequence]) -> None:
         started_seconds = self._clock()
         for entry in batch:
-            entry.candidates = candidates_of(entry.sequence, self._shortlist, self._manifest.eos_id)
+            entry.candidates = candidates_of(entry.sequence, self._shortlist, self._manifest)
         source_ids, source_lengths = pad([entry.sequence.source_ids for entry in batch], self._manifest.pad_id)
         self._model.encode(source_ids, source_lengths, [entry.rows for entry in batch])
         encoded_seconds = self._clock()

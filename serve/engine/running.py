@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dragoman.serve.bundle.shortlist import MAX_CANDIDATES, Shortlist
+from dragoman.serve.bundle.manifest import Manifest
+from dragoman.serve.bundle.shortlist import Shortlist, max_candidates
 from dragoman.serve.errors import InternalError
 from dragoman.serve.scheduler.sequence import DecodingSequence
 from dragoman.serve.search import beam
@@ -111,7 +112,7 @@ class RunningSequence:
         self.finished += [hypothesis.finished(options, self.source_tokens, eos_id) for hypothesis in hypotheses]
 
 
-def candidates_of(sequence: DecodingSequence, shortlist: Shortlist | None, eos_id: int) -> NDArray[np.int32] | None:
+def candidates_of(sequence: DecodingSequence, table: Shortlist | None, manifest: Manifest) -> NDArray[np.int32] | None:
     """Returns the tokens that a sequence may use, which depend on it alone, int32 [ids]; None: all.
 
     Raises InternalError if the sequence needs a shortlist, and the model has none.
@@ -119,10 +120,11 @@ def candidates_of(sequence: DecodingSequence, shortlist: Shortlist | None, eos_i
     options = sequence.options
     if not options.shortlist:
         return None
-    if shortlist is None:
+    if table is None:
         raise InternalError("shortlist: the model has none")
-    candidates = shortlist.candidates(sequence.source_ids, (*options.candidate_ids, *options.target_prefix, eos_id))
-    return candidates if len(candidates) <= MAX_CANDIDATES else None
+    further = (*options.candidate_ids, *options.target_prefix, manifest.eos_id)
+    candidates = table.candidates(sequence.source_ids, further)
+    return candidates if len(candidates) <= max_candidates(manifest.vocabulary_size, options.rows) else None
 
 
 def batches(starting: Iterable[RunningSequence]) -> list[list[RunningSequence]]:

@@ -12,7 +12,7 @@ import structlog
 
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from dragoman.serve.bundle.manifest import Manifest, StateSpec
-from dragoman.serve.bundle.shortlist import MAX_CANDIDATES
+from dragoman.serve.bundle.shortlist import max_candidates
 from dragoman.serve.host.system import DeviceChoice
 from dragoman.serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, Device, DeviceKind
 from dragoman.serve.runtime.cuda.driver import Gpu, gpus, why_no_cuda
@@ -96,7 +96,9 @@ def host_memory_bytes(bundle: Bundle, engines: int, slots: int) -> int:
     slot_bytes = sum(prod(tensor.shape) * sizes[tensor.element] for tensor in tensors.values())
     if manifest.shortlist is not None:
         # A slot keeps a copy of the outputs of its candidates.
-        outputs = min(MAX_CANDIDATES, manifest.vocabulary_size) * cache.heads * cache.head_size
+        outputs = (
+            min(max_candidates(manifest.vocabulary_size, 1), manifest.vocabulary_size) * cache.heads * cache.head_size
+        )
         slot_bytes += outputs * (1 if manifest.precision == "int8" else FLOAT_BYTES)
     return fixed + engines * slots * (slot_bytes + FLOAT_BYTES * manifest.vocabulary_size)
 

@@ -175,7 +175,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
     std::vector<int64_t> more_ids = options.candidate_ids;
     more_ids.insert(more_ids.end(), options.forced_ids.begin(), options.forced_ids.end());
     more_ids.push_back(end_id_);
-    sequence.candidates = shortlist_->candidates(sequence.source_ids, more_ids);
+    static std::atomic<uint64_t> last_number{0};
+    const size_t most = max_candidates(static_cast<size_t>(model_->shape().vocabulary), options.rows());
+    sequence.candidates = {shortlist_->candidates(sequence.source_ids, more_ids, most), ++last_number};
   }
 
   void decode() {

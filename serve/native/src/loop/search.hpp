@@ -30,11 +30,11 @@ class Search {
     batch.clear();
     plans_.clear();
     std::vector<int32_t> changed, unchanged;
+    bool listed = false;
     for (const SequencePointer& sequence : running) {
       const SearchOptions& options = sequence->options;
       batch.aligned = batch.aligned || options.keeps_attention();
-      const auto first_candidate = static_cast<int32_t>(batch.candidate_ids.size());
-      batch.candidate_ids.insert(batch.candidate_ids.end(), sequence->candidates.begin(), sequence->candidates.end());
+      listed = listed || !sequence->candidates.empty();
       for (const Row& row : sequence->rows) {
         RowPlan plan;
         plan.forced_id = options.forced_id(row.target_ids.size());
@@ -54,11 +54,10 @@ class Search {
         batch.target_slots.push_back(row.slot);
         batch.source_slots.push_back(sequence->source_slot);
         batch.source_lengths.push_back(sequence->source_length());
-        batch.candidate_ranges.push_back(first_candidate);
-        batch.candidate_ranges.push_back(static_cast<int32_t>(batch.candidate_ids.size()));
+        batch.candidates.push_back(&sequence->candidates);
       }
     }
-    if (batch.candidate_ids.empty()) batch.candidate_ranges.clear();
+    if (!listed) batch.candidates.clear();
     changed_rows_ = static_cast<int32_t>(changed.size());
     batch.scored_rows = std::move(changed);
     batch.scored_rows.insert(batch.scored_rows.end(), unchanged.begin(), unchanged.end());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "loop/options.hpp"
+#include "loop/step_model.hpp"
 
 namespace dragoman {
 
@@ -74,7 +75,7 @@ struct Sequence : Submission {
   double first_token_seconds = 0;
   int64_t decoded_tokens = 0;  // computed in all rows
   int32_t source_slot = -1;
-  std::vector<int32_t> candidates;   // ascending; none: the whole vocabulary
+  CandidateList candidates;          // empty: the whole vocabulary
   std::vector<Row> rows;             // best first in a beam
   std::vector<int32_t> spare_slots;  // target slots of the beam without a hypothesis
   std::vector<Hypothesis> finished;

@@ -12,8 +12,11 @@
 
 namespace dragoman {
 
-// More candidates are not worth their memory: the whole vocabulary takes their place.
-constexpr size_t kMaxCandidates = 4096;
+// Returns the most candidates of a sequence with some rows, as `max_candidates` of serve/bundle/shortlist.py. More of them
+// would take longer than the whole vocabulary, which all rows of a step read together, or the memory of an engine.
+inline size_t max_candidates(size_t vocabulary, int32_t rows) {
+  return std::clamp<size_t>(vocabulary / (rows > 1 ? 4 : 8), 256, 4096);
+}
 
 class Shortlist {
  public:
@@ -41,8 +44,9 @@ class Shortlist {
   bool has(int64_t source_id) const { return source_id >= 0 && static_cast<uint64_t>(source_id) < offsets_.size() - 1; }
 
   // Returns the ids that a translation may use, ascending: the most frequent ones, those of the source tokens, and
-  // further ones. Returns none if they are more than `kMaxCandidates`.
-  std::vector<int32_t> candidates(const std::vector<int64_t>& source_ids, const std::vector<int64_t>& more_ids) const {
+  // further ones. Returns none if they are more than `most`.
+  std::vector<int32_t> candidates(const std::vector<int64_t>& source_ids, const std::vector<int64_t>& more_ids,
+                                  size_t most) const {
     std::vector<uint64_t> chosen(vocabulary_ / 64 + 1);  // a bit for each token
     const auto choose = [&](uint64_t id) { chosen[id / 64] |= uint64_t{1} << (id % 64); };
     for (uint64_t id = 0; id < frequent_; ++id) choose(id);
@@ -55,7 +59,7 @@ class Shortlist {
     for (size_t word = 0; word < chosen.size(); ++word)
       for (uint64_t left = chosen[word]; left != 0; left &= left - 1)
         ids.push_back(static_cast<int32_t>(64 * word) + __builtin_ctzll(left));
-    if (ids.size() > kMaxCandidates) ids.clear();
+    if (ids.size() > most) ids.clear();
     return ids;
   }
 

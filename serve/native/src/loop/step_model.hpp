@@ -20,6 +20,14 @@ struct ModelShape {
   int32_t target_capacity = 0;  // tokens, the begin token included
 };
 
+// The tokens that a sequence may use.
+struct CandidateList {
+  std::vector<int32_t> ids;  // ascending
+  uint64_t number = 0;       // no other list of the process has it
+
+  bool empty() const { return ids.empty(); }
+};
+
 template <class... Vectors>
 void clear_all(Vectors&... vectors) {
   (vectors.clear(), ...);
@@ -41,16 +49,14 @@ struct StepBatch {
   std::vector<int32_t> source_slots;    // [R]
   std::vector<int32_t> source_lengths;  // [R]
   std::vector<int32_t> scored_rows;     // [M], rows whose logits are wanted, all different
-  std::vector<int32_t> candidate_ids;     // of all shortlists, each ascending
-  std::vector<int32_t> candidate_ranges;  // [R, 2], begin and end of the list of each row; none: all tokens; or [0]
+  std::vector<const CandidateList*> candidates;  // [R], an empty list: all tokens; or [0] if all are empty
   int32_t best_count = 0;               // C
   bool aligned = false;
 
   size_t rows() const { return token_ids.size(); }
 
   void clear() {
-    clear_all(token_ids, positions, target_slots, source_slots, source_lengths, scored_rows, candidate_ids,
-              candidate_ranges);
+    clear_all(token_ids, positions, target_slots, source_slots, source_lengths, scored_rows, candidates);
     best_count = 0;
     aligned = false;
   }

@@ -12,14 +12,12 @@ namespace dragoman {
 
 // The shortlists of the rows of a step. Rows of one source slot have the same one.
 struct Candidates {
-  const std::int32_t* ids;           // ascending in each list
-  const std::int32_t* ranges;        // null, or [rows, 2]: begin and end of each row's list in `ids`
+  const TokenList* lists;            // null, or [rows]
   const std::int32_t* source_slots;  // [rows]
 
-  bool none() const { return ranges == nullptr; }
   // 0: the row chooses from the whole vocabulary.
-  Index count(Index row) const { return none() ? 0 : ranges[2 * row + 1] - ranges[2 * row]; }
-  const std::int32_t* list(Index row) const { return ids + ranges[2 * row]; }
+  Index count(Index row) const { return lists == nullptr ? 0 : lists[row].count; }
+  const std::int32_t* list(Index row) const { return lists[row].ids; }
   bool together(Index row, Index other) const {
     if (count(row) == 0 || count(other) == 0) return count(row) == count(other);
     return source_slots[row] == source_slots[other];
@@ -65,7 +63,7 @@ class CandidateChoice {
     }
     for (const RowRange& part : parts) {
       PackedColumns& columns = workspace.candidates[static_cast<std::size_t>(candidates_.source_slots[part.first])];
-      packed.push_back(&columns.pack(number_, vocabulary_, candidates_.list(part.first), candidates_.count(part.first)));
+      packed.push_back(&columns.pack(number_, vocabulary_, candidates_.lists[part.first]));
     }
     Choice* choices = start_choices(1, rows, longest, out_.count, workspace);
     float* logits = workspace.strips.fit(parallel.threads() * most);

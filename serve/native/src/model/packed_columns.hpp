@@ -11,15 +11,22 @@
 
 namespace dragoman {
 
+struct TokenList {
+  const std::int32_t* ids;  // [count], ascending
+  Index count;
+  std::uint64_t number;  // of these ids, which no other list has ever had; 0: unknown
+};
+
 // A copy in the layout of the whole matrix, so that a product has the bits of the same outputs of the whole product.
 class PackedColumns {
  public:
   // Copies the outputs of the ids unless the last call had the same ids of the same matrix; `number` names the matrix,
   // and no other one has ever had it. Returns the copy, which the next call may change.
-  const Linear& pack(std::uint64_t number, const Linear& whole, const std::int32_t* ids, Index count) {
-    if (number == number_ && std::equal(ids, ids + count, ids_.begin(), ids_.end())) return packed_;
-    number_ = 0;
-    ids_.assign(ids, ids + count);
+  const Linear& pack(std::uint64_t number, const Linear& whole, const TokenList& list) {
+    if (number == number_ && has(list)) return packed_;
+    number_ = list_number_ = 0;
+    const Index count = list.count;
+    ids_.assign(list.ids, list.ids + count);
     const Index padded = round_up(count, kLanes), lines = whole.int8 ? round_up(whole.inputs, 4) / 4 : whole.inputs;
     std::uint32_t* weight = words_.fit(padded * (lines + 3));
     std::uint32_t* vectors[] = {weight + padded * lines, weight + padded * (lines + 1), weight + padded * (lines + 2)};
@@ -39,10 +46,16 @@ class PackedColumns {
                         whole.inputs};
     }
     number_ = number;
+    list_number_ = list.number;
     return packed_;
   }
 
  private:
+  bool has(const TokenList& list) const {
+    if (list.number != 0 && list_number_ != 0) return list.number == list_number_;
+    return std::equal(list.ids, list.ids + list.count, ids_.begin(), ids_.end());
+  }
+
   static constexpr Index kWord = 4;  // bytes: a float, or four 8-bit weights
 
   // A block has a word of each of its 16 outputs per line. Padding is zero.
@@ -67,7 +80,8 @@ class PackedColumns {
     std::fill_n(to, round_up(static_cast<Index>(ids_.size()), kLanes) - static_cast<Index>(ids_.size()), 0u);
   }
 
-  std::uint64_t number_ = 0;  // of no matrix
+  std::uint64_t number_ = 0;       // of no matrix
+  std::uint64_t list_number_ = 0;  // of no list
   std::vector<std::int32_t> ids_;
   Buffer<std::uint32_t> words_;
   Linear packed_{};

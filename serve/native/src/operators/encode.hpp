@@ -14,26 +14,29 @@ class EncodeKernel {
                                                  ort::ElementType::kInt32, ort::ElementType::kUndefined};
   static constexpr ort::ElementType kOutputs[] = {ort::ElementType::kUndefined};  // source cache
 
-  explicit EncodeKernel(const Node& node) : encoder_(make_encoder(node)) {}
+  explicit EncodeKernel(const Node& node)
+      : encoder_(make_encoder(node)), names_(node.names(kCacheInput + cache_tensors(config()))) {}
+
+  const Config& config() const { return encoder_.config(); }
+  const NodeNames& names() const { return names_; }
+
+  // Encodes sources whose memory belongs to the caller in this thread, without a run of ONNX Runtime. The bits are the
+  // same. Throws std::invalid_argument that names a wrong value.
+  void compute(const Sources& sources, Index tokens) const {
+    check(sources, tokens);
+    encoder_.encode(sources, Parallel(), own_workspace());
+  }
 
   void compute(Context& context) {
-    const Config& config = encoder_.config();
-    const Embedding& embedding = encoder_.embedding();
+    const Config& config = this->config();
     const auto token_ids = context.input<std::int64_t>(0, "source_ids");
     const auto lengths = context.input<std::int32_t>(1, "source_lengths");
     const auto slots = context.input<std::int32_t>(2, "source_slots", lengths.count);
     const Cache input = read_cache(context, config, kCacheInput, "source_cache");
-    check_values("source_ids", token_ids, 0, embedding.table.outputs - 1);
-    check_values("source_lengths", lengths, 1, std::min(input.capacity(), embedding.max_length));
-    check_slots("source_slots", slots, input.slots);
-    Index tokens = 0;
-    for (Index i = 0; i < lengths.count; ++i) tokens += lengths.data[i];
-    if (tokens != token_ids.count)
-      throw std::invalid_argument("source_ids: expected the sum of source_lengths, " + std::to_string(tokens) +
-                                  " elements, got " + std::to_string(token_ids.count));
-    const Cache cache = write_cache(context, config, input, 0);
-    encoder_.encode({token_ids.data, lengths.data, slots.data, lengths.count, cache}, context.parallel(),
-                    own_workspace());
+    Sources sources{token_ids.data, lengths.data, slots.data, lengths.count, input};
+    check(sources, token_ids.count);
+    sources.cache = write_cache(context, config, input, 0);
+    encoder_.encode(sources, context.parallel(), own_workspace());
   }
 
  private:
@@ -45,7 +48,21 @@ class EncodeKernel {
     return {config, node.weights(kCacheInput + cache_tensors(config)), chosen_kernels()};
   }
 
+  void check(const Sources& sources, Index tokens) const {
+    const Embedding& embedding = encoder_.embedding();
+    const Vector<const std::int32_t> lengths{sources.lengths, sources.count};
+    check_values<std::int64_t>("source_ids", {sources.token_ids, tokens}, 0, embedding.table.outputs - 1);
+    check_values("source_lengths", lengths, 1, std::min(sources.cache.capacity(), embedding.max_length));
+    check_slots("source_slots", {sources.slots, sources.count}, sources.cache.slots);
+    Index sum = 0;
+    for (Index i = 0; i < lengths.count; ++i) sum += lengths.data[i];
+    if (sum != tokens)
+      throw std::invalid_argument("source_ids: expected the sum of source_lengths, " + std::to_string(sum) +
+                                  " elements, got " + std::to_string(tokens));
+  }
+
   Encoder encoder_;
+  const NodeNames names_;
 };
 
 }  // namespace dragoman

@@ -26,6 +26,11 @@ inline void* data_of(const ort::Api& api, const ort::Value* value) {
   return api.get(api.get_tensor_mutable_data, const_cast<ort::Value*>(value));
 }
 
+// The names of a node's inputs before its weights, and of its outputs.
+struct NodeNames {
+  std::vector<std::string> inputs, outputs;
+};
+
 class Node {
  public:
   Node(const ort::Api& api, const ort::KernelInfo* info) : api_(api), info_(info) {}
@@ -63,6 +68,11 @@ class Node {
 
   std::size_t inputs() const { return api_.get(api_.kernel_info_get_input_count, info_); }
 
+  NodeNames names(std::size_t inputs) const {
+    return {names(inputs, api_.kernel_info_get_input_name),
+            names(api_.get(api_.kernel_info_get_output_count, info_), api_.kernel_info_get_output_name)};
+  }
+
   ort::ElementType input_type(std::size_t index) const {
     const auto type = api_.own(api_.kernel_info_get_input_type_info, info_, index);
     const ort::TensorInfo* info = api_.get(api_.cast_type_info_to_tensor_info, type.get());
@@ -84,6 +94,19 @@ class Node {
   }
 
  private:
+  std::vector<std::string> names(std::size_t count,
+                                 ort::Status* (*read)(const ort::KernelInfo*, std::size_t, char*, std::size_t*)) const {
+    std::vector<std::string> names;
+    for (std::size_t index = 0; index < count; ++index) {
+      std::size_t size = 0;
+      api_.check(read(info_, index, nullptr, &size));  // the size, with the zero at the end
+      std::string name(size, '\0');
+      api_.check(read(info_, index, name.data(), &size));
+      names.emplace_back(name.c_str());
+    }
+    return names;
+  }
+
   template <class T>
   T attribute(const char* name, ort::Status* (*read)(const ort::KernelInfo*, const char*, T*)) const {
     T value{};

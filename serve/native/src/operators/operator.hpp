@@ -9,6 +9,13 @@
 
 namespace dragoman {
 
+// The last kernel of a type that this thread has created, for whoever creates sessions; null before the first one.
+template <class Kernel>
+Kernel*& last_created() {
+  thread_local Kernel* last = nullptr;
+  return last;
+}
+
 // `Kernel` has a constructor from `const Node&`, `void compute(Context&)`, and the constants
 // - kName,
 // - kInputs and kOutputs: arrays of element types; kUndefined at the end stands for one or more of any types.
@@ -30,7 +37,11 @@ class Operator : public ort::CustomOp {
     get_variadic_input_homogeneity = get_variadic_output_homogeneity = [](const CustomOp*) { return 0; };
     create_kernel_v2 = [](const CustomOp* self, const ort::Function*, const ort::KernelInfo* info, void** kernel) {
       const auto& op = *static_cast<const Operator*>(self);
-      return op.status_of([&] { *kernel = new Instance{op, Kernel(Node(op.api_, info))}; });
+      return op.status_of([&] {
+        auto* instance = new Instance{op, Kernel(Node(op.api_, info))};
+        last_created<Kernel>() = &instance->kernel;
+        *kernel = instance;
+      });
     };
     kernel_compute_v2 = [](void* kernel, ort::KernelContext* context) {
       auto& self = *static_cast<Instance*>(kernel);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <type_traits>
 
 #include "model/decoder.hpp"
 #include "operators/cache_tensors.hpp"
@@ -25,10 +26,22 @@ class StepKernel {
                                                   ort::ElementType::kFloat, ort::ElementType::kInt64,
                                                   ort::ElementType::kFloat, ort::ElementType::kUndefined};
 
-  explicit StepKernel(const Node& node) : decoder_(make_decoder(node)), every_head_(all_heads(decoder_.config())) {}
+  explicit StepKernel(const Node& node)
+      : decoder_(make_decoder(node)), every_head_(all_heads(decoder_.config())), names_(node.names(first_weight())) {}
+
+  const Config& config() const { return decoder_.config(); }
+  const NodeNames& names() const { return names_; }
+
+  // Computes rows whose memory belongs to the caller in this thread, without a run of ONNX Runtime. The bits are the same.
+  // Shortlists are not checked. Throws std::invalid_argument that names a wrong value.
+  void compute(StepRows rows) const {
+    check(rows);
+    rows.alignment_heads = &config().alignment_heads;
+    decoder_.step(rows, Parallel(), own_workspace());
+  }
 
   void compute(Context& context) {
-    const Config& config = decoder_.config();
+    const Config& config = this->config();
     const Index vocabulary = config.vocabulary;
     StepRows rows = read_rows(context);
     const auto best = context.input<std::int32_t>(6, "best_count", 1);
@@ -43,7 +56,9 @@ class StepKernel {
                  context.output<std::int64_t>(3, {rows.count, best_count})};
     float* alignments = context.output<float>(4, {aligned_rows, heads, rows.source.capacity()});
     rows.alignments = aligned_rows * heads > 0 ? alignments : nullptr;
-    if (config.shortlists) rows.candidates = read_candidates(context, rows);
+    std::vector<TokenList> lists;
+    if (config.shortlists) lists = read_lists(context, rows);
+    rows.candidates = {lists.empty() ? nullptr : lists.data(), rows.source_slots};
     if (config.recurrent) rows.states = write_states(context, rows.states, kCacheOutput);
     else rows.target = write_cache(context, config, rows.target, kCacheOutput);
     decoder_.step(rows, context.parallel(), own_workspace());
@@ -63,6 +78,8 @@ class StepKernel {
     return {config, node.weights(source + cache_tensors(config)), chosen_kernels()};
   }
 
+  std::size_t first_weight() const { return source_input(config()) + cache_tensors(config()); }
+
   // The first input of the target cache, which may follow the candidates.
   static std::size_t target_input(const Config& config) { return kCandidatesInput + (config.shortlists ? 2 : 0); }
 
@@ -77,8 +94,8 @@ class StepKernel {
         throw std::invalid_argument("candidates: expected inputs of int32 ids and ranges");
   }
 
-  // Returns the checked shortlists of rows.
-  Candidates read_candidates(const Context& context, const StepRows& rows) const {
+  // Returns the checked shortlists of rows; none: no row has one.
+  std::vector<TokenList> read_lists(const Context& context, const StepRows& rows) const {
     const auto ids = context.input<std::int32_t>(kCandidatesInput, "candidate_ids");
     const auto ranges = context.input<std::int32_t>(kCandidatesInput + 1, "candidate_ranges");
     if (ranges.count == 0) return {};
@@ -86,21 +103,23 @@ class StepKernel {
       throw std::invalid_argument("candidate_ranges: expected two numbers for each row, got " +
                                   std::to_string(ranges.count));
     check_values("candidate_ranges", ranges, 0, ids.count);
-    const Candidates candidates{ids.data, ranges.data, rows.source_slots};
+    std::vector<TokenList> lists;
     std::vector<Index> first(static_cast<std::size_t>(rows.source.slots), -1);  // row of each source slot with a list
     for (Index row = 0; row < rows.count; ++row) {
       const std::int32_t *begin = ids.data + ranges.data[2 * row], *end = ids.data + ranges.data[2 * row + 1];
+      lists.push_back({begin, end - begin, 0});
       if (begin == end) continue;
       Index& other = first[static_cast<std::size_t>(rows.source_slots[row])];
       if (other < 0) other = row;
-      if (end < begin || !std::equal(begin, end, candidates.list(other), candidates.list(other) + candidates.count(other)))
+      const TokenList& same = lists[static_cast<std::size_t>(other)];
+      if (end < begin || !std::equal(begin, end, same.ids, same.ids + same.count))
         throw std::invalid_argument("candidate_ranges: row " + std::to_string(row) + ": expected a range like that of " +
                                     "other rows of its source slot");
       if (other == row && (*begin < 0 || end[-1] >= decoder_.config().vocabulary ||
                            std::adjacent_find(begin, end, std::greater_equal<>()) != end))
         throw std::invalid_argument("candidate_ids: row " + std::to_string(row) + ": expected ascending ids of tokens");
     }
-    return candidates;
+    return lists;
   }
 
   // Returns the cross-attention heads, layer by layer.
@@ -126,20 +145,29 @@ class StepKernel {
     if (config.recurrent) states = read_states(context, config, target_input(config), "target_cache");
     else target = read_cache(context, config, target_input(config), "target_cache");
     const Cache source = read_cache(context, config, source_input(config), "source_cache");
-    const Index length = decoder_.embedding().max_length;
-    const Index most = config.recurrent ? length : std::min(target.capacity(), length);
-    check_values("token_ids", token_ids, 0, config.vocabulary - 1);
-    check_values("positions", positions, 0, most - 1);
-    check_slots("target_slots", target_slots, config.recurrent ? states.slots : target.slots);
-    check_values("source_slots", source_slots, 0, source.slots - 1);
-    check_values("source_lengths", source_lengths, 1, source.capacity());
-    check_values("scored_rows", scored, 0, count - 1);
-    return {count, token_ids.data, positions.data, target_slots.data, source_slots.data, source_lengths.data, target,
-            states, source, {scored.data, scored.count, nullptr}, {}, {}, &config.alignment_heads, nullptr};
+    const StepRows rows{count, token_ids.data, positions.data, target_slots.data, source_slots.data, source_lengths.data,
+                        target, states, source, {scored.data, scored.count, nullptr}, {}, {}, &config.alignment_heads,
+                        nullptr};
+    check(rows);
+    return rows;
+  }
+
+  void check(const StepRows& rows) const {
+    const bool recurrent = config().recurrent;
+    const Index length = decoder_.embedding().max_length, count = rows.count;
+    const Index most = recurrent ? length : std::min(rows.target.capacity(), length);
+    const auto all = [count](const auto* values) { return Vector<std::remove_pointer_t<decltype(values)>>{values, count}; };
+    check_values("token_ids", all(rows.token_ids), 0, config().vocabulary - 1);
+    check_values("positions", all(rows.positions), 0, most - 1);
+    check_slots("target_slots", all(rows.target_slots), recurrent ? rows.states.slots : rows.target.slots);
+    check_values("source_slots", all(rows.source_slots), 0, rows.source.slots - 1);
+    check_values("source_lengths", all(rows.source_lengths), 1, rows.source.capacity());
+    check_values<std::int32_t>("scored_rows", {rows.scored.rows, rows.scored.count}, 0, count - 1);
   }
 
   Decoder decoder_;
   const std::vector<AlignmentHead> every_head_;
+  const NodeNames names_;
 };
 
 }  // namespace dragoman

@@ -86,6 +86,9 @@ struct CustomOp;
   F(150, Status*, add_initializer, (SessionOptions*, const char*, const Value*))                              \
   F(163, Status*, kernel_info_get_attribute_array_int64, (const KernelInfo*, const char*, int64_t*, size_t*)) \
   F(230, Status*, kernel_info_get_input_count, (const KernelInfo*, size_t*))                                  \
+  F(231, Status*, kernel_info_get_output_count, (const KernelInfo*, size_t*))                                 \
+  F(232, Status*, kernel_info_get_input_name, (const KernelInfo*, size_t, char*, size_t*))                    \
+  F(233, Status*, kernel_info_get_output_name, (const KernelInfo*, size_t, char*, size_t*))                   \
   F(234, Status*, kernel_info_get_input_type_info, (const KernelInfo*, size_t, TypeInfo**))                   \
   F(237, Status*, has_session_config_entry, (const SessionOptions*, const char*, int*))                       \
   F(238, Status*, get_session_config_entry, (const SessionOptions*, const char*, char*, size_t*))             \

@@ -1,4 +1,4 @@
-// The model of one engine: the shared sessions and its own caches.
+// The model of one engine: the shared sessions, or their kernels, and its own caches.
 #pragma once
 
 #include <algorithm>
@@ -39,6 +39,24 @@ class SlotCache {
     return shape.size() == kStateAxes ? INT32_MAX : static_cast<int32_t>(shape.at(1) * kBlockTokens);
   }
 
+  // The tensors of a kernel. Throws std::invalid_argument if their shapes are not those of its configuration.
+  Cache cache(const Config& config) const {
+    const Tensor& values = tensors_.at(0);
+    const Heads heads = config.head_shape();
+    float* scales = config.int8 ? reinterpret_cast<float*>(tensors_.at(1).memory->data()) : nullptr;
+    const Cache cache{values.memory->data(), scales, values.shape[0], config.decoder_layers, values.shape.at(2), heads};
+    require(values.shape == cache_shape(cache, Cache::block_size(heads, config.int8)), values);
+    if (config.int8) require(tensors_[1].shape == cache_shape(cache, kLanes), tensors_[1]);
+    return cache;
+  }
+  States states(const Config& config) const {
+    const Tensor& values = tensors_.at(0);
+    const States states{reinterpret_cast<float*>(values.memory->data()), values.shape[0], config.decoder_layers,
+                        config.d_model};
+    require(values.shape == states_shape(states), values);
+    return states;
+  }
+
   // Binds every tensor as input, and as output of the same memory if it is written.
   void bind(Binding& binding, bool written) const {
     for (const Tensor& each : tensors_) {
@@ -67,6 +85,11 @@ class SlotCache {
     std::string written_name;
     std::unique_ptr<MappedMemory> memory;
   };
+
+  static void require(bool right, const Tensor& tensor) {
+    if (!right) throw std::invalid_argument(tensor.spec.name + ": another shape than the kernel's");
+  }
+
   std::vector<Tensor> tensors_;
 };
 
@@ -89,12 +112,19 @@ class SessionModel : public StepModel {
     for (auto& input : inputs_) input.resize(static_cast<size_t>(slots));
     std::iota(constants_.begin(), constants_.end(), 0);
     source_cache_.bind(encoding_, true);
+    if (sessions_->encode_kernel != nullptr) sources_.cache = source_cache_.cache(sessions_->encode_kernel->config());
+    if (sessions_->step_kernel != nullptr) rows_ = kernel_rows(sessions_->step_kernel->config());
   }
 
   const ModelShape& shape() const override { return shape_; }
 
   void encode(const EncodeBatch& batch) override {
     const auto tokens = static_cast<int64_t>(batch.ids.size()), sources = static_cast<int64_t>(batch.slots.size());
+    if (sessions_->encode_kernel != nullptr) {
+      sources_ = {batch.ids.data(), batch.lengths.data(), batch.slots.data(), sources, sources_.cache};
+      sessions_->encode_kernel->compute(sources_, tokens);
+      return;
+    }
     encoding_.input("source_ids", writable(batch.ids), ElementType::kInt64, {tokens});
     encoding_.input("source_lengths", writable(batch.lengths), ElementType::kInt32, {sources});
     encoding_.input("source_slots", writable(batch.slots), ElementType::kInt32, {sources});
@@ -102,25 +132,9 @@ class SessionModel : public StepModel {
   }
 
   StepScores step(const StepBatch& batch) override {
-    std::copy(batch.token_ids.begin(), batch.token_ids.end(), token_ids_.begin());
-    const std::vector<int32_t>* given[] = {&batch.positions, &batch.target_slots, &batch.source_slots,
-                                           &batch.source_lengths, &batch.scored_rows};
-    for (size_t index = 0; index < inputs_.size(); ++index)
-      std::copy(given[index]->begin(), given[index]->end(), inputs_[index].begin());
-    std::copy(batch.candidate_ranges.begin(), batch.candidate_ranges.end(), candidate_ranges_.begin());
-    const auto rows = static_cast<int32_t>(batch.rows()), listed = batch.candidate_ranges.empty() ? 0 : rows;
-    const Key key{rows, static_cast<int32_t>(batch.scored_rows.size()), batch.best_count, batch.aligned ? 1 : 0, listed};
-    auto found = bindings_.find(key);
-    if (found == bindings_.end()) {
-      if (bindings_.size() == kMaxBindings) bindings_.clear();
-      found = bindings_.emplace(key, bind_step(key)).first;
-    }
-    if (sessions_->shortlists)
-      found->second.input("candidate_ids", writable(batch.candidate_ids), ElementType::kInt32,
-                          {static_cast<int64_t>(batch.candidate_ids.size())});
-    found->second.run();
-    return {reinterpret_cast<float*>(logits_.data()), best_.choices(),
-            reinterpret_cast<const float*>(alignments_.data())};
+    if (sessions_->step_kernel != nullptr) run_kernel(*sessions_->step_kernel, batch);
+    else run_session(batch);
+    return {logits(), best_.choices(), alignments()};
   }
 
   Choices choose(int32_t rows, int32_t best_count) override {
@@ -167,6 +181,72 @@ class SessionModel : public StepModel {
     return const_cast<T*>(values.data());  // ONNX Runtime does not write to inputs
   }
 
+  float* logits() { return reinterpret_cast<float*>(logits_.data()); }
+  float* alignments() { return reinterpret_cast<float*>(alignments_.data()); }
+
+  // Returns what the rows of all steps have in common if a kernel computes them.
+  StepRows kernel_rows(const Config& config) const {
+    if (config.vocabulary != shape_.vocabulary ||
+        static_cast<int64_t>(config.alignment_heads.size()) != shape_.alignment_heads)
+      throw std::invalid_argument("decoder: another vocabulary or other alignment heads than the kernel's");
+    StepRows rows{};
+    if (config.recurrent) rows.states = target_cache_.states(config);
+    else rows.target = target_cache_.cache(config);
+    rows.source = source_cache_.cache(config);
+    return rows;
+  }
+
+  // Computes without ONNX Runtime, which would take a fifth of the time of one row of a small model.
+  void run_kernel(const StepKernel& kernel, const StepBatch& batch) {
+    lists_.clear();
+    for (const CandidateList* list : batch.candidates)
+      lists_.push_back({list->ids.data(), static_cast<Index>(list->ids.size()), list->number});
+    rows_.count = static_cast<Index>(batch.rows());
+    rows_.token_ids = batch.token_ids.data();
+    rows_.positions = batch.positions.data();
+    rows_.target_slots = batch.target_slots.data();
+    rows_.source_slots = batch.source_slots.data();
+    rows_.source_lengths = batch.source_lengths.data();
+    rows_.scored = {batch.scored_rows.data(), static_cast<Index>(batch.scored_rows.size()), logits()};
+    rows_.best = {batch.best_count, best_.log_sums.data(), best_.scores.data(), best_.ids.data()};
+    rows_.candidates = {lists_.empty() ? nullptr : lists_.data(), rows_.source_slots};
+    rows_.alignments = batch.aligned && shape_.alignment_heads > 0 ? alignments() : nullptr;
+    kernel.compute(rows_);
+  }
+
+  void run_session(const StepBatch& batch) {
+    std::copy(batch.token_ids.begin(), batch.token_ids.end(), token_ids_.begin());
+    const std::vector<int32_t>* given[] = {&batch.positions, &batch.target_slots, &batch.source_slots,
+                                           &batch.source_lengths, &batch.scored_rows};
+    for (size_t index = 0; index < inputs_.size(); ++index)
+      std::copy(given[index]->begin(), given[index]->end(), inputs_[index].begin());
+    join_candidates(batch);
+    const auto rows = static_cast<int32_t>(batch.rows()), listed = batch.candidates.empty() ? 0 : rows;
+    const Key key{rows, static_cast<int32_t>(batch.scored_rows.size()), batch.best_count, batch.aligned ? 1 : 0, listed};
+    auto found = bindings_.find(key);
+    if (found == bindings_.end()) {
+      if (bindings_.size() == kMaxBindings) bindings_.clear();
+      found = bindings_.emplace(key, bind_step(key)).first;
+    }
+    if (sessions_->shortlists)
+      found->second.input("candidate_ids", writable(candidate_ids_), ElementType::kInt32,
+                          {static_cast<int64_t>(candidate_ids_.size())});
+    found->second.run();
+  }
+
+  // Writes the lists of all rows one after the other; rows of one source share theirs.
+  void join_candidates(const StepBatch& batch) {
+    candidate_ids_.clear();
+    for (size_t row = 0; row < batch.candidates.size(); ++row) {
+      const CandidateList& list = *batch.candidates[row];
+      if (row == 0 || &list != batch.candidates[row - 1])
+        candidate_ids_.insert(candidate_ids_.end(), list.ids.begin(), list.ids.end());
+      const auto end = static_cast<int32_t>(candidate_ids_.size());
+      candidate_ranges_[2 * row] = end - static_cast<int32_t>(list.ids.size());
+      candidate_ranges_[2 * row + 1] = end;
+    }
+  }
+
   Binding bind_step(const Key& key) {
     const auto [rows, scored, best_count, aligned, listed] = key;
     Binding binding(*sessions_, sessions_->decoder);
@@ -196,9 +276,13 @@ class SessionModel : public StepModel {
   // Inputs of a step, with room for all slots.
   std::vector<int64_t> token_ids_;
   std::array<std::vector<int32_t>, std::size(kInputs)> inputs_;
-  std::vector<int32_t> candidate_ranges_;
+  std::vector<int32_t> candidate_ids_, candidate_ranges_;
   // 0, 1, ...: the numbers of best tokens and the flags that bindings refer to.
   std::vector<int32_t> constants_;
+  // Inputs of kernels.
+  Sources sources_{};
+  StepRows rows_{};
+  std::vector<TokenList> lists_;
   MappedMemory logits_, alignments_;
   Best best_, changed_;
 };

@@ -2,7 +2,9 @@
 
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
+#include "operators/operator.hpp"
 #include "operators/register.hpp"
 
 namespace dragoman {
@@ -39,6 +41,15 @@ ort::Env* environment(const ort::Api& api) {
   return shared;
 }
 
+// Returns the kernel that this thread has created last if it computes its graph alone and one thread runs it: names of a
+// graph are unique, so a node that has the names of all inputs and outputs of the graph takes and gives these.
+template <class Kernel>
+const Kernel* only_kernel(const NodeNames& graph, int64_t threads) {
+  const Kernel* kernel = std::exchange(last_created<Kernel>(), nullptr);
+  const bool only = kernel != nullptr && kernel->names().inputs == graph.inputs && kernel->names().outputs == graph.outputs;
+  return only && threads == 1 ? kernel : nullptr;
+}
+
 }  // namespace
 
 size_t TensorSpec::bytes() const {
@@ -58,7 +69,32 @@ Sessions::Sessions(const ModelConfig& config)
       target_cache(specs_of(config.target_cache)),
       vocabulary(static_cast<int32_t>(config.vocabulary)),
       alignment_heads(static_cast<int32_t>(config.alignment_heads)),
-      shortlists(config.shortlists != 0) {}
+      shortlists(config.shortlists != 0) {
+  encode_kernel = only_kernel<EncodeKernel>(encoder_names(), config.threads);
+  step_kernel = only_kernel<StepKernel>(decoder_names(), config.threads);
+}
+
+NodeNames Sessions::encoder_names() const {
+  NodeNames names{{"source_ids", "source_lengths", "source_slots"}, {}};
+  for (const TensorSpec& spec : source_cache) {
+    names.inputs.push_back(spec.name);
+    names.outputs.push_back("present_" + spec.name);
+  }
+  return names;
+}
+
+NodeNames Sessions::decoder_names() const {
+  NodeNames names{{"token_ids", "positions", "target_slots", "source_slots", "source_lengths", "scored_rows", "best_count",
+                   "aligned"},
+                  {"logits", "log_sums", "best_scores", "best_ids", "alignments"}};
+  if (shortlists) names.inputs.insert(names.inputs.end(), {"candidate_ids", "candidate_ranges"});
+  for (const TensorSpec& spec : target_cache) {
+    names.inputs.push_back(spec.name);
+    names.outputs.push_back("present_" + spec.name);
+  }
+  for (const TensorSpec& spec : source_cache) names.inputs.push_back(spec.name);
+  return names;
+}
 
 ort::Owned<ort::Value> Sessions::tensor(void* data, ort::ElementType type, const std::vector<int64_t>& shape) const {
   const size_t bytes = TensorSpec{"", type, shape}.bytes();

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "loop/mapped_memory.hpp"
+#include "operators/encode.hpp"
+#include "operators/step.hpp"
 #include "ort/api.hpp"
 
 namespace dragoman {
@@ -54,11 +56,16 @@ struct Sessions {
   MappedMemory weights;
   std::vector<ort::Owned<ort::Value>> values;  // of the weights; like them, they outlive the sessions
   ort::Owned<ort::Session> encoder, decoder, choose;
+  // The only kernels of encoder and decoder, which engines of one thread call themselves; null: sessions run.
+  const EncodeKernel* encode_kernel = nullptr;
+  const StepKernel* step_kernel = nullptr;
   std::vector<TensorSpec> source_cache, target_cache;  // of one slot
   int32_t vocabulary, alignment_heads;
   bool shortlists;
 
  private:
+  NodeNames encoder_names() const;
+  NodeNames decoder_names() const;
   ort::Owned<ort::Session> open(const char* path, const TensorRecords& shared_weights, int64_t threads);
 };
 

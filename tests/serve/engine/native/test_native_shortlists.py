@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from operator import ne
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
+from dragoman.export.verify.stepper import Reader
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.manifest import AttentionHead
@@ -21,6 +23,8 @@ from dragoman.serve.scheduler.scheduler import Scheduler
 from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup
 from dragoman.serve.search.options import SearchOptions
 from tests.serve.engine.native.test_session_model import SLOTS, Specs, natively
+from tests.serve.native.test_library import available_sets
+from tests.support.paths import ROOT
 from tests.support.searches import GRID
 from tests.support.shortlists import with_shortlist
 from tests.support.toy import random_model
@@ -66,7 +70,6 @@ def listed(
     untrained: Callable[..., Bundle],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Listed:
-    """A random model with two layers and two alignment heads."""
     sizes = {"encoder_layers": 2, "decoder_layers": 2, "max_source_tokens": 30, "max_target_tokens": 40}
     precision, memory = request.param
     model = random_model(3, tokenizer.vocabulary_size, decoder_memory=memory, **sizes)
@@ -103,6 +106,31 @@ def test_company_and_engines_change_no_bit(listed: Listed, *, thorough: bool) ->
     assert natively(listed.bundle, specs) == alone
     assert natively(listed.bundle, specs, engines=2) == alone
     assert natively(listed.bundle, specs, threads_per_engine=2) == alone
+
+
+def differing(bundle: Bundle, specs: Specs, patch: pytest.MonkeyPatch) -> set[int]:
+    """Returns how many results differ between instruction sets, one sequence at a time and many, greedy and beam 4."""
+    counts = set()
+    for beam_size in (1, 4):
+        found, beams = [], [(source, options._replace(beam_size=beam_size)) for source, options in specs]
+        for name in available_sets():
+            patch.setenv(INSTRUCTIONS_VARIABLE, name)
+            found += [natively(bundle, beams, slots=slots) for slots in (beam_size, 32)]
+        counts |= {sum(map(ne, found[0], others)) for others in found}
+    return counts
+
+
+@pytest.mark.promise("R1")
+def test_company_changes_no_bit_with_any_set(listed: Listed, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert differing(listed.bundle, listed.specs(24, [{}]), monkeypatch) == {0}
+
+
+def test_company_changes_no_real_text(monkeypatch: pytest.MonkeyPatch, *, thorough: bool) -> None:
+    bundle = Bundle.open(ROOT / "bundles" / "included")
+    lines = (ROOT / "model/everyday/sentences/days.tsv").read_text().splitlines()[: 2048 if thorough else 8]
+    options, read = SearchOptions(128, shortlist=bundle.manifest.shortlist is not None), Reader(bundle)
+    specs = [(read.source_ids(("en", "de"), line.partition("\t")[0]), options) for line in lines]
+    assert differing(bundle, specs, monkeypatch) == {0}
 
 
 def test_the_fallback_of_the_operators_finds_the_same_tokens(listed: Listed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
 """Native engines on native graphs: the bits of the engine in Python, in every kind of search, for both precisions."""
 
+import shutil
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
@@ -69,7 +71,7 @@ def natively(bundle: Bundle, specs: Specs, pause: Callable[[], object] = lambda:
     """Returns the results of native engines; `pause` is called between submissions."""
     settings = settings_of(bundle, **changes)
     metrics = Metrics(CollectorRegistry(), "native")
-    scheduler = NativeScheduler(loop_library(), loop_config(settings, bundle), 1000, metrics)
+    scheduler = NativeScheduler(loop_library(), loop_config(settings, bundle), 1 << 14, metrics)
     model = open_model(bundle, settings.engine_threads)
     engines = NativeEngine.start_all(scheduler, model, settings, metrics)
     model.close()
@@ -123,9 +125,19 @@ def test_threads_change_no_bit(bundle: Bundle) -> None:
     assert natively(bundle, specs, threads_per_engine=2) == natively(bundle, specs)
 
 
+def test_a_node_next_to_the_operator_takes_part(bundle: Bundle, tmp_path: Path) -> None:
+    shutil.copytree(bundle.folder, tmp_path, dirs_exist_ok=True)
+    graph = onnx.load(bundle.folder / "decoder.onnx", load_external_data=False)
+    (step,) = graph.graph.node
+    step.output[list(step.output).index("best_scores")] = "scores"
+    graph.graph.node.append(onnx.helper.make_node("Add", ["scores", "scores"], ["best_scores"]))
+    onnx.save(graph, tmp_path / "decoder.onnx")
+    doubled, specs = Bundle(tmp_path, bundle.manifest, bundle.golden), any_specs(bundle, 1, seed=3)
+    assert natively(doubled, specs) != natively(bundle, specs)
+
+
 def test_a_graph_that_onnx_runtime_rejects_is_an_error_that_names_the_bundle(bundle: Bundle, tmp_path: Path) -> None:
-    for path in bundle.folder.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(bundle.folder, tmp_path, dirs_exist_ok=True)
     (tmp_path / "decoder.onnx").write_bytes(b"no graph")
     broken = Bundle(tmp_path, bundle.manifest, bundle.golden)
     with pytest.raises(BundleError, match=str(tmp_path)):

@@ -134,7 +134,7 @@ class FakeModel : public StepModel {
       if (finite_) {
         for (float& logit : next) logit = std::max(logit, -20.0f);
       }
-      if (!batch.candidate_ranges.empty()) keep_candidates(batch, row, next);
+      if (!batch.candidates.empty()) keep_candidates(batch.candidates[row]->ids, next);
       logits.insert(logits.end(), next.begin(), next.end());
       if (!batch.aligned) continue;
       const std::vector<float> attention = next_attention(source.size(), target);
@@ -160,11 +160,9 @@ class FakeModel : public StepModel {
   }
 
  private:
-  static void keep_candidates(const StepBatch& batch, size_t row, std::vector<float>& logits) {
-    const auto begin = batch.candidate_ids.begin() + batch.candidate_ranges.at(2 * row);
-    const auto end = batch.candidate_ids.begin() + batch.candidate_ranges.at(2 * row + 1);
-    for (int32_t id = 0; begin != end && id < kVocabulary; ++id)
-      if (std::find(begin, end, id) == end) logits[size_t(id)] = kLowest;
+  static void keep_candidates(const std::vector<int32_t>& ids, std::vector<float>& logits) {
+    for (int32_t id = 0; !ids.empty() && id < kVocabulary; ++id)
+      if (std::find(ids.begin(), ids.end(), id) == ids.end()) logits[size_t(id)] = kLowest;
   }
 
   struct Chosen {
