@@ -55,6 +55,10 @@ INLINE void store_tile(const TileOutput& out, F product) {
   });
 }
 
+// Whether a tile fetches weights of later tiles into the second-level cache: it computes longer than that takes. Fewer rows
+// wait for their own weights.
+constexpr bool fetches(int rows, int most) { return rows > 3 && rows + 1 >= most; }
+
 // Rows of bytes from a tile's first row on, and a matrix from its first block on.
 struct Int8Operands {
   const std::uint8_t* x;
@@ -65,6 +69,7 @@ struct Int8Operands {
   const float* scale;
   const std::int32_t* offset;
   const float* bias;
+  const std::int8_t* later;  // a block to fetch
 };
 
 template <int R, int B>
@@ -76,7 +81,7 @@ void compute_tile(const Int8Operands& in, const TileOutput& out) {
     if constexpr (kSplit == 2) sum[R * B + i] = broadcast(std::int32_t{0});
   });
   const std::uint8_t* x = in.x;
-  const std::int8_t* w = in.w;
+  const std::int8_t *w = in.w, *later = in.later;
   const Index stride = in.stride, block = in.groups * 64;
   const auto step = [&](auto half) INLINE_LAMBDA {
     Bytes weights[B];
@@ -88,6 +93,7 @@ void compute_tile(const Int8Operands& in, const TileOutput& out) {
         s = dot_weights(s, four, weights[b]);
       });
     });
+    if constexpr (fetches(R, kInt8TileRows)) __builtin_prefetch(later, 0, 2), later += 64;
     w += 64;
     x += 4;
   };
@@ -113,6 +119,7 @@ struct FloatOperands {
   const float* w;
   Index inputs;
   const float* bias;
+  const float* later;  // a block to fetch
 };
 
 // Each output is summed from its bias on in the order of the inputs.
@@ -120,10 +127,11 @@ template <int R, int B>
 void compute_tile(const FloatOperands& in, const TileOutput& out) {
   F32 sum[R * B];
   each<R * B>([&](auto i) INLINE_LAMBDA { sum[i] = load(in.bias + 16 * (i % B)); });
-  const float *x = in.x, *w = in.w;
+  const float *x = in.x, *w = in.w, *later = in.later;
   const Index stride = in.stride, block = in.inputs * 16;
   for (Index k = in.inputs; k > 0; --k, w += 16, ++x) {
     F32 weights[B];
+    if constexpr (fetches(R, kFloatTileRows)) __builtin_prefetch(later, 0, 2), later += 16;
     each<B>([&](auto b) INLINE_LAMBDA { weights[b] = load(w + b * block); });
     each<R>([&](auto r) INLINE_LAMBDA {
       const F32 input = broadcast(x[r * stride]);
@@ -169,7 +177,8 @@ INLINE Index highest_tile(Index rows, Index most) {
 }
 
 // Covers all rows and the blocks of a range with the fewest tiles of at most `most` rows, and of `wide` blocks or one.
-// Their rows differ by at most 1. tile(row, rows, block, blocks, output) computes one.
+// Their rows differ by at most 1. tile(row, rows, block, blocks, later, output) computes one; the first tiles of a range of
+// blocks fetch those of the next range, `later` each, perhaps beyond the matrix.
 template <class F>
 INLINE void multiply(Index most, Index wide, Index rows, BlockRange range, const Epilogue& e, OutputRows y, F tile) {
   const bool whole = in_tile(e);
@@ -183,41 +192,42 @@ INLINE void multiply(Index most, Index wide, Index rows, BlockRange range, const
       if (part == higher) --count;
       const float* added = residual.data == nullptr ? nullptr : residual.data + row * residual.stride + column;
       const TileOutput out{y.data + row * y.stride + column, y.stride, added, residual.stride, floor};
-      tile(row, count, block, blocks, out);
+      tile(row, count, block, blocks, part < blocks ? block + blocks + part : block, out);
       if (!whole) finish(e, y, row, count, column, blocks * kLanes);
     }
     block += blocks;
   }
 }
 
-// The same with the tiles of a table; operands(row, block) returns those of the tile that begins there.
+// The same with the tiles of a table; operands(row, block, later) returns those of the tile that begins there.
 template <class Operands, int kRows, class F>
 INLINE void multiply_by(const TileTable<Operands, kRows>& table, Index rows, BlockRange range, const Epilogue& e,
                         OutputRows y, F operands) {
   multiply(kRows, tile_blocks(rows), rows, range, e, y,
-           [&](Index row, Index count, Index block, Index blocks, const TileOutput& out) INLINE_LAMBDA {
-             table.of_rows[blocks > 1][count - 1](operands(row, block), out);
+           [&](Index row, Index count, Index block, Index blocks, Index later, const TileOutput& out) INLINE_LAMBDA {
+             table.of_rows[blocks > 1][count - 1](operands(row, block, later), out);
            });
 }
 
 // The operands of the tile that begins at a row and a block.
-INLINE Int8Operands operands(const Int8Matrix& w, Int8Rows x, Index row, Index block) {
+INLINE Int8Operands operands(const Int8Matrix& w, Int8Rows x, Index row, Index block, Index later) {
   const Index groups = (w.inputs + 3) / 4, column = block * kLanes;
   return {x.data + row * x.stride, x.stride, x.scales + row, w.weight + block * groups * 64, groups,
-          w.scale + column, w.offset + column, w.bias + column};
+          w.scale + column, w.offset + column, w.bias + column, w.weight + later * groups * 64};
 }
 
 void multiply_int8(const Int8Matrix& w, Int8Rows x, Index rows, BlockRange range, const Epilogue& epilogue,
                    OutputRows y) {
   multiply_by(kInt8Tiles, rows, range, epilogue, y,
-              [&](Index row, Index block) INLINE_LAMBDA { return operands(w, x, row, block); });
+              [&](Index row, Index block, Index later) INLINE_LAMBDA { return operands(w, x, row, block, later); });
 }
 
 void multiply_float(const FloatMatrix& w, FloatRows x, Index rows, BlockRange range, const Epilogue& epilogue,
                     OutputRows y) {
-  multiply_by(kFloatTiles, rows, range, epilogue, y, [&](Index row, Index block) INLINE_LAMBDA {
+  multiply_by(kFloatTiles, rows, range, epilogue, y, [&](Index row, Index block, Index later) INLINE_LAMBDA {
     const Index column = block * kLanes;
-    return FloatOperands{x.data + row * x.stride, x.stride, w.weight + column * w.inputs, w.inputs, w.bias + column};
+    return FloatOperands{x.data + row * x.stride, x.stride, w.weight + column * w.inputs, w.inputs, w.bias + column,
+                         w.weight + later * kLanes * w.inputs};
   });
 }
 

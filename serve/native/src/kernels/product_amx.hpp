@@ -68,10 +68,10 @@ void multiply_amx(const Int8Matrix& w, Int8Rows x, Index rows, BlockRange range,
   for (int tile = 0; tile < (two ? 6 : 5); ++tile) shapes.rows[tile] = static_cast<std::uint8_t>(tile_rows);
   configure_tiles(shapes);
   multiply(2 * kTileRows, two ? 2 : 4, rows, range, epilogue, y,
-           [&](Index row, Index count, Index block, Index blocks, const TileOutput& out) INLINE_LAMBDA {
+           [&](Index row, Index count, Index block, Index blocks, Index later, const TileOutput& out) INLINE_LAMBDA {
              const auto tile = two ? (blocks > 1 ? amx_tile<2, 2> : amx_tile<2, 1>)
                                    : (blocks > 1 ? amx_tile<1, 4> : amx_tile<1, 1>);
-             tile(operands(w, x, row, block), out, count, tile_rows);
+             tile(operands(w, x, row, block, later), out, count, tile_rows);
            });
   release_tiles();
 }
