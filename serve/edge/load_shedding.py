@@ -286,7 +286,8 @@ class Arrivals:
         self._pause_seconds = pause_seconds
         self._busy = busy
         self._count = 0
-        self._pause: tuple[asyncio.Task[None], asyncio.Event] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self._pause: asyncio.Task[None] | None = None
 
     def note(self) -> None:
         """Counts a request, or a message of a stream."""
@@ -296,12 +297,13 @@ class Arrivals:
         """Waits, if the server is busy, until no more arrive or `MAX_SECONDS` are over; all waits end together."""
         if not self._busy():
             return
-        if self._pause is None:
-            over = asyncio.Event()
-            self._pause = asyncio.create_task(self._wait(over)), over
-        await self._pause[1].wait()
+        if not self._waiting:
+            self._pause = asyncio.create_task(self._wait())
+        # A future for each: an `asyncio.Event` would take longer.
+        self._waiting.append(asyncio.get_running_loop().create_future())
+        await self._waiting[-1]
 
-    async def _wait(self, over: asyncio.Event) -> None:
+    async def _wait(self) -> None:
         loop, seen = asyncio.get_running_loop(), -1
         until_seconds = loop.time() + MAX_SECONDS
         while seen != self._count and loop.time() < until_seconds:
@@ -309,5 +311,7 @@ class Arrivals:
             await asyncio.sleep(self._pause_seconds)
             for _ in range(1, self._iterations):
                 await asyncio.sleep(0)
-        self._pause = None
-        over.set()
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
