@@ -4,7 +4,6 @@ The process of the server has no work and no memory of a conversion. The cache h
 installation ends with the server, however that ends; the next one continues the download.
 """
 
-import os
 import signal
 import sys
 
@@ -15,16 +14,10 @@ from dragoman.hub.store import Store
 from dragoman.model.errors import UserError
 from dragoman.serve.sandbox.worker import end_with_parent
 
-# A server and its engines come first: on half of the CPUs, a fetch next to busy threads gets a fourth of one.
-NICENESS = 5
-
 
 def main(name: str, most_bytes: int) -> None:
     """Installs a model of at most a number of bytes; raises SystemExit with one line if that fails."""
     end_with_parent()
-    os.nice(NICENESS)
-    cpus = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, cpus[: len(cpus) // 2 or 1])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         store = Store.of_user()

@@ -1,5 +1,6 @@
 """Models on demand for a server: those of pairs of languages, installed in the cache of this user."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -19,6 +20,8 @@ from dragoman.serve.source import Progress
 ALL = "all"
 # Between two looks whether another fetch has ended.
 WAIT_SECONDS = 0.2
+# Next to busy threads, a fetch gets a tenth of a CPU.
+NICENESS = 10
 
 log = structlog.get_logger("dragoman")
 
@@ -102,6 +105,7 @@ class CatalogSource:
             errors="replace",
             start_new_session=True,
         ) as process:
+            _put_behind(process.pid)
             self._running.add(process)
             if self._stopped.is_set():
                 process.terminate()
@@ -118,3 +122,14 @@ def _pair(name: str) -> LanguagePair:
         if isinstance(pair := parse_name(name), LanguagePair):
             return pair
     raise HubError(f"--on-demand: {name}: expected {ALL}, or pairs of languages as en-de,fr-en")
+
+
+def _put_behind(process_id: int) -> None:
+    """Gives half of the CPUs and a low priority to a process that has just started, behind the server and its engines.
+
+    The process itself would come too late: libraries start threads when they are imported.
+    """
+    with suppress(ProcessLookupError):
+        os.setpriority(os.PRIO_PROCESS, process_id, NICENESS)
+        cpus = sorted(os.sched_getaffinity(process_id))
+        os.sched_setaffinity(process_id, cpus[: len(cpus) // 2 or 1])
