@@ -17,10 +17,10 @@ from dragoman.model.errors import RunError
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.shortlist import Shortlist
 
-# Tokens that every list has, and likely ones of a source token.
+# Tokens that every list has, and likely ones of a source token; half of these for each of several directions.
 FREQUENT, BEST = 100, 100
 ITERATIONS = 5
-# Pairs of a source and a target token of one sentence pair; each takes about 50 bytes. More text is thinned out evenly.
+# Pairs of a source and a target token of a sentence pair, 50 bytes each. A direction with more is thinned out evenly.
 MAX_TOKEN_PAIRS = 30_000_000
 
 Ids = NDArray[np.int64]
@@ -43,16 +43,18 @@ def make_shortlist(exportable: Exportable, corpora: Sequence[Corpus]) -> Shortli
     """
     if not exportable.source_suffix:
         raise RunError("shortlist: expected a model whose sources end with a token")
-    tokens, pairs = exportable.model.vocabulary_size, _read_pairs(exportable, corpora)
-    keys, probabilities = learn(pairs, tokens)
-    order = np.lexsort((-probabilities, keys // tokens))
-    sources, targets = keys[order] // tokens, keys[order] % tokens
-    ranks = np.arange(len(sources)) - np.searchsorted(sources, sources)
-    kept = ranks < BEST
-    ends = np.searchsorted(sources[kept], np.arange(1, tokens))
-    shared = isinstance(exportable.tokenizer, Tokenizer)
-    entries = [[*entry, token] if shared else list(entry) for token, entry in enumerate(np.split(targets[kept], ends))]
-    counts = np.bincount(np.concatenate([pair.target for pair in pairs]), minlength=tokens)
+    tokens, shared = exportable.model.vocabulary_size, isinstance(exportable.tokenizer, Tokenizer)
+    entries, counts = [[token] if shared else [] for token in range(tokens)], np.zeros(tokens)
+    directions = {one.languages: [each for each in corpora if each.languages == one.languages] for one in corpora}
+    for parts in directions.values():
+        pairs = _read_pairs(exportable, parts)
+        keys, probabilities = learn(pairs, tokens)
+        order = np.lexsort((-probabilities, keys // tokens))
+        sources, targets = keys[order] // tokens, keys[order] % tokens
+        kept = np.arange(len(sources)) - np.searchsorted(sources, sources) < BEST // min(2, len(directions))
+        for source, target in zip(sources[kept].tolist(), targets[kept].tolist(), strict=True):
+            entries[source].append(target)
+        counts += np.bincount(np.concatenate([pair.target for pair in pairs]), minlength=tokens)
     entries[exportable.source_suffix[-1]] += [token for token in np.argsort(-counts)[:FREQUENT] if counts[token]]
     return Shortlist.of(0, entries)
 
