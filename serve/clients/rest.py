@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Required, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, Required, Self, TypedDict, TypeVar, Unpack
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
@@ -53,6 +53,8 @@ class DocumentWanted(TypedDict, total=False):
     Keys:
         retranslate: translate texts again that the document has translated.
         ignore_tags: names of tags of HTML whose content is not translated.
+        columns: those of tables that are translated.
+        csv_formulas: whether a translation in CSV that begins as a formula gets an apostrophe.
     """
 
     target_language: Required[str]
@@ -65,6 +67,8 @@ class DocumentWanted(TypedDict, total=False):
     preserve_formatting: bool
     retranslate: bool
     ignore_tags: Sequence[str]
+    columns: Sequence[str]
+    csv_formulas: Literal["escape", "keep"]
 
 
 _ANSWER, _PROBLEM, _JOB = TypeAdapter(TranslationResponse), TypeAdapter(_Problem), TypeAdapter(_Job)

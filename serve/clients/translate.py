@@ -78,7 +78,7 @@ class TranslateCommand(ConnectionOptions):
     files: CliPositionalArg[tuple[Path, ...]] = Field(
         (),
         description="Documents: txt, md, html, srt, vtt, po, xlf, json, arb, yaml, properties, strings, xml, resx, ts, "
-        "docx, pptx, odt, odp",
+        "csv, tsv, ipynb, docx, pptx, odt, odp",
     )
     server: str | None = Field(None, description="Address of a running server's gRPC interface.")
     bundle: Path | None = Field(None, description="Folder of one or several bundles, to translate without a server.")
@@ -93,6 +93,10 @@ class TranslateCommand(ConnectionOptions):
     )
     out: Path | None = Field(None, description="Folder for translated files.")
     retranslate: bool = Field(False, description="Translate again what PO and XLIFF files have translated.")
+    columns: tuple[str, ...] = Field((), description="Columns of tables to translate, by name or number; default: all.")
+    csv_formulas: Literal["escape", "keep"] = Field(
+        "escape", description="Write an apostrophe before translations that begin as formulas in CSV, or keep them."
+    )
     document: bool = Field(False, description="Translate the whole input as one text instead of line by line.")
     format: Literal["text", "html", "xml"] = Field("text", description="Format of each line or of the document.")
     ignore_tags: tuple[str, ...] = Field((), description="Tags whose content is not translated, in HTML and XML.")
@@ -155,7 +159,14 @@ class TranslateCommand(ConnectionOptions):
 
         source, target = language_tag(self.source_language), language_tag(self.target_language)
         outputs = output_paths(self.files, self.out, target)
-        request = DocumentRequest(source, target, self.retranslate, ignore_tags=self.ignore_tags)
+        request = DocumentRequest(
+            source,
+            target,
+            self.retranslate,
+            ignore_tags=self.ignore_tags,
+            columns=self.columns,
+            csv_formulas=self.csv_formulas,
+        )
         documents = [read_document(file, request) for file in self.files]
         markup = any(segment.format != "text" for document in documents for segment in document.segments)
         common = self._wanted | {"ignore_tags": ()}

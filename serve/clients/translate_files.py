@@ -75,7 +75,7 @@ async def translate_document(
         with tqdm(desc=file.name, total=distinct.parts, unit=" parts", disable=None) as bar:
             translations = await translate_segments(distinct.segments, translate_parts, in_flight, bar.update)
         _write(out, distinct.write(translations))
-        print(f"{file}: translated to {out}", file=sys.stderr)
+        print(f"{file}: translated to {out}", *getattr(document, "notes", ()), sep=", ", file=sys.stderr)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ _ADDRESS_SIGNS = ("://", "www.", "@")
 # What requests state if the language is to be detected.
 _UNKNOWN = ("", "auto")
 SegmentFormat = Literal["text", "xml"]
+CsvFormulas = Literal["escape", "keep"]
 
 
 class DocumentError(Exception):
@@ -35,6 +36,8 @@ class DocumentRequest:
         retranslate: whether to translate texts again that have a translation in the document.
         unpacked_bytes: most bytes of all parts of a packed document.
         ignore_tags: names of elements of HTML whose content stays, besides those of code.
+        columns: of tables to translate, by their names or numbers from 1; empty: all.
+        csv_formulas: whether a translation in CSV that begins as a formula gets an apostrophe.
     """
 
     source: str = ""
@@ -43,6 +46,8 @@ class DocumentRequest:
     unpacked_bytes: int = UNPACKED_BYTES
     max_texts: int = UNLIMITED
     ignore_tags: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    csv_formulas: CsvFormulas = "escape"
 
     def needs_target(self, locale: str) -> bool:
         """Returns whether a locale, such as `en-US`, is that of a translation, but has another language."""

@@ -5,11 +5,13 @@ from pathlib import PurePath
 
 from dragoman.serve.documents.android import parse_android
 from dragoman.serve.documents.apple_strings import parse_strings
+from dragoman.serve.documents.csv import parse_csv
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Parse
 from dragoman.serve.documents.gettext import parse_po
 from dragoman.serve.documents.html import parse_html, parse_xhtml
 from dragoman.serve.documents.json import parse_json
 from dragoman.serve.documents.markdown import parse_markdown
+from dragoman.serve.documents.notebook import parse_notebook
 from dragoman.serve.documents.office import parse_office
 from dragoman.serve.documents.opendocument import parse_opendocument
 from dragoman.serve.documents.plain import parse_plain
@@ -43,6 +45,9 @@ FORMATS: dict[str, Parse] = {
     ".xml": parse_android,
     ".resx": parse_resx,
     ".ts": parse_qt,
+    ".csv": parse_csv,
+    ".tsv": partial(parse_csv, delimiter="\t"),
+    ".ipynb": parse_notebook,
     ".docx": parse_office,
     ".pptx": parse_office,
     ".odt": parse_opendocument,

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from pydantic import Field
 
+from dragoman.serve.documents.document import CsvFormulas
 from dragoman.serve.translation.fields import Fields
 
 
@@ -16,6 +17,11 @@ class JobStatus(StrEnum):
     TRANSLATING = "translating"
     DONE = "done"
     FAILED = "failed"
+
+
+# Columns of a request.
+MAX_CHOSEN = 256
+_OF_DOCUMENT = ("retranslate", "ignore_tags", "columns", "csv_formulas")
 
 
 class JobOptions(Fields):
@@ -29,6 +35,15 @@ class JobOptions(Fields):
     preserve_formatting: bool = Field(False, description="Whether letter case and final punctuation follow the text.")
     retranslate: bool = Field(False, description="Whether to translate texts again that the document has translated.")
     ignore_tags: tuple[str, ...] = Field((), description="Tags of HTML whose content is not translated, besides code.")
+    columns: tuple[str, ...] = Field(
+        (), max_length=MAX_CHOSEN, description="Columns of tables to translate, by name or number; default: all."
+    )
+    csv_formulas: CsvFormulas = Field("escape", description="Whether an apostrophe precedes what is a formula in CSV.")
+
+    @property
+    def of_document(self) -> dict[str, Any]:
+        """The options that a `DocumentRequest` has and a `TranslateRequest` lacks."""
+        return self.model_dump(include=set(_OF_DOCUMENT))
 
 
 @dataclass(frozen=True, slots=True)

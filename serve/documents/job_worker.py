@@ -214,12 +214,11 @@ class _Run:
     async def _translated(self) -> bytes:
         job = self._claim.job
         request = DocumentRequest(
-            job.source_language,
-            job.target_language,
-            job.options.retranslate,
-            self._unpacked_bytes,
-            MAX_TEXTS,
-            job.options.ignore_tags,
+            source=job.source_language,
+            target=job.target_language,
+            unpacked_bytes=self._unpacked_bytes,
+            max_texts=MAX_TEXTS,
+            **job.options.of_document,
         )
         source = await DOCUMENTS.run(self._store.read_source, self._claim)
         read = await self._reader.parse(job.name, source, request)

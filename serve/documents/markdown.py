@@ -27,10 +27,11 @@ _Found = tuple[Literal["text", "cell", "html"], tuple[Span, ...]]
 def parse_markdown(content: bytes, request: DocumentRequest) -> Document:
     """Parses a Markdown file."""
     text, encode = decode(content)
-    return SplicedDocument(text, _parts(text, ignored_tags(request)), encode, request)
+    return SplicedDocument(text, markdown_parts(text, ignored_tags(request)), encode, request)
 
 
-def _parts(text: str, ignore_tags: frozenset[str]) -> Iterator[Part]:
+def markdown_parts(text: str, ignore_tags: frozenset[str]) -> Iterator[Part]:
+    """Yields the parts of a Markdown text."""
     front = _FRONT_MATTER.match(text)
     hidden = text if front is None else re.sub(r"[^\r\n]", " ", front[0]) + text[front.end() :]
     lines = _Lines(hidden.replace("\ufeff", " ").replace("\0", " "))

@@ -5,6 +5,7 @@ To write a translation, a document is parsed again, unless it is small and the p
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Any
 
 from dragoman.serve.documents.document import DocumentError, DocumentRequest
 from dragoman.serve.documents.formats import parse_document
@@ -45,7 +46,10 @@ def _write(items: list[Item]) -> Iterator[Item]:
 
 def _source(name: str, request: dict[str, Item], data: bytes) -> _Source:
     # JSON has no tuples.
-    return name, DocumentRequest(**{**request, "ignore_tags": tuple(request["ignore_tags"])}), data
+    fields: dict[str, Any] = {
+        field: tuple(value) if isinstance(value, list) else value for field, value in request.items()
+    }
+    return name, DocumentRequest(**fields), data
 
 
 def _read(source: _Source) -> DistinctSegments:

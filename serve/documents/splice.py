@@ -116,8 +116,11 @@ def splice(text: str, parts: Iterable[Part], translations: Sequence[str], others
             raise DocumentError(
                 f"the translations have more than {MAX_WRITTEN_CHARACTERS:,} characters with their markup"
             )
-    edits += others if edits else ()
-    edits.sort(key=lambda edit: edit[0])
+    return apply_edits(text, sorted(edits + list(others) if edits else (), key=lambda edit: edit[0]))
+
+
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+    """Returns a text with edits, in the order of the text."""
     pieces, position = list[str](), 0
     for (start, end), new in edits:
         pieces += (text[position:start], new)

@@ -56,7 +56,7 @@ def create_documentation(options: type[Fields]) -> dict[str, Any]:
 
 DOCUMENTS_PATH = "/v1/documents"
 DISABLED = "documents: requires a server with --state-dir"
-_LISTS = ("glossary", "placeholders", "ignore_tags")
+_LISTS = ("glossary", "placeholders", "ignore_tags", "columns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

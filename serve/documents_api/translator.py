@@ -154,7 +154,7 @@ def request_for(source_language: str, target_language: str, options: JobOptions)
     return TranslateRequest(
         source_language=source_language,
         target_language=target_language,
-        **options.model_dump(exclude={"retranslate", "ignore_tags"}),
+        **options.model_dump(exclude=set(options.of_document)),
     )
 
 

@@ -27,6 +27,18 @@ def test_a_file_is_translated_next_to_its_source_or_into_a_folder(
         assert f"{source}: translated to {path}\n" in capsys.readouterr().err
 
 
+def test_the_cells_that_get_an_apostrophe_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "a.csv", tmp_path / "b.csv"
+    source.write_text("one,two\n", encoding="utf-8")
+
+    async def formulas(segments: Sequence[Segment]) -> list[str]:
+        return [f"={segment.text}" for segment in segments]
+
+    asyncio.run(translate_document(source, read_document(source, DocumentRequest("en", "de")), target, formulas, 4))
+    assert target.read_text(encoding="utf-8") == "'=one,'=two\n"
+    assert "2 cells begin as formulas and got an apostrophe (--csv-formulas keep)" in capsys.readouterr().err
+
+
 def test_no_translation_overwrites_a_source_or_another_one(tmp_path: Path) -> None:
     with pytest.raises(DocumentFileError, match="would overwrite"):
         output_paths([tmp_path / "a.txt"], tmp_path, "de")

@@ -94,6 +94,14 @@ def test_named_tags_of_a_document_stay(served: LiveService, expected: str) -> No
     assert served.get(f"{PATH}/{job['id']}/result").text == page.format(expected)
 
 
+def test_chosen_columns_of_a_table_are_translated(served: LiveService, expected: str) -> None:
+    table = f"id,text,note\n{TEXT},{{}},{TEXT}\n"
+    job = finish(served, create(served, table.format(TEXT).encode(), "a.csv", columns="text", csv_formulas="keep"))
+    assert served.get(f"{PATH}/{job['id']}/result").text == table.format(expected)
+    job = finish(served, create(served, table.encode(), "a.csv", columns="text,none"))
+    assert job["error"] == "columns: 'none', expected a name of the first row, or a number from 1"
+
+
 def test_a_malformed_document_fails_with_its_place(served: LiveService) -> None:
     job = finish(served, create(served, b'{"a": ', "a.json"))
     assert job["status"] == "failed"

@@ -133,6 +133,7 @@ _MESSAGES = ('"\n"', '"\nmsgstr ""\n\nmsgid "', '"\nmsgid_plural "')
 _SPANS = [("<text:span>", "</text:span>")]
 _GRAMMARS = {
     "docx": _Grammar("<w:p>", _RUNS, _LINKS, "</w:p>"),
+    "csv": _Grammar("", (*_VALUES, ",", '"', "\n", '"a"', '""', ";", "=a"), [("", "")], ""),
     "odt": _Grammar("<text:p>", (*_TEXTS, "<text:s/>", "<text:tab/>", "<text:p>a</text:p>"), _SPANS, "</text:p>"),
     "xlf": _Grammar("<trans-unit><source>", (*_TEXTS, *_CODES), [("<g>", "</g>")], "</source></trans-unit>"),
     "json": _Grammar('{"a":["', (*_VALUES, '","', '",{"b":"c"},"', "\\u003c"), [('",["', '"],"')], '"]}'),

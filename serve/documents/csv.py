@@ -1,0 +1,117 @@
+"""CSV and TSV: each cell with words is a segment; the dialect stays, and so do the quotes of a cell.
+
+If columns are chosen by name, the first row names them and stays. A translation that a spreadsheet would read as a
+formula gets an apostrophe before it, unless the text of its cell began so.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest
+from dragoman.serve.documents.splice import Part, SplicedDocument, decode
+from dragoman.serve.documents.tagged import value_part
+
+_DELIMITERS = ",;\t|"
+_FORMULA = ("=", "+", "-", "@")
+_QUOTED = r'"(?:[^"]|"")*+"'
+_FIRST_ROW = re.compile(rf"(?:{_QUOTED}|[^\r\n])*+")
+# A cell has line ends, blanks around its text and a quote before it only in quotes.
+_SPECIAL = re.compile(r'[\r\n]|\A[\s"]|\s\Z')
+_Cell = tuple[int, str]
+UNKNOWN_COLUMN = "expected a name of the first row, or a number from 1"
+
+
+def parse_csv(content: bytes, request: DocumentRequest, delimiter: str = "") -> Document:
+    """Parses a table; raises DocumentError if it lacks a column that the request names.
+
+    By default, the delimiter is the comma, semicolon, tab or bar that the first row has most often outside of quotes.
+    """
+    text, encode = decode(content)
+    row = _FIRST_ROW.match(text)
+    bare = re.sub(_QUOTED, "", row[0] if row else "")
+    escaped = list[str]()
+    parts = _parts(text, delimiter or max(_DELIMITERS, key=bare.count), request, escaped)
+    return Table(SplicedDocument(text, parts, encode, request), escaped)
+
+
+class Table:
+    """A table; `notes` are about its translations, once it is written."""
+
+    def __init__(self, document: SplicedDocument, escaped: list[str]) -> None:
+        """Stores the document, which adds cells that get an apostrophe to `escaped`."""
+        self._document = document
+        self._escaped = escaped
+        self.segments = document.segments
+
+    def write(self, translations: Sequence[str]) -> bytes:
+        """Returns the translated table; raises DocumentError if it is too long or its encoding lacks a character."""
+        self._escaped.clear()
+        return self._document.write(translations)
+
+    @property
+    def notes(self) -> list[str]:
+        """How many cells got an apostrophe, if any."""
+        number = len(self._escaped)
+        return [f"{number} cells begin as formulas and got an apostrophe (--csv-formulas keep)"] if number else []
+
+
+def find_columns(request: DocumentRequest, first_row: Sequence[str]) -> tuple[set[int], bool, list[str]]:
+    """Returns the indices of the chosen columns, whether the first row names any, and the names that it lacks."""
+    indices, named, unknown = set[int](), False, list[str]()
+    for name in request.columns:
+        if name in first_row:
+            indices.update(index for index, cell in enumerate(first_row) if cell == name)
+            named = True
+        elif name.isdecimal() and int(name):
+            indices.add(int(name) - 1)
+        else:
+            unknown.append(name)
+    return indices, named, unknown
+
+
+def _parts(text: str, delimiter: str, request: DocumentRequest, escaped: list[str]) -> Iterator[Part]:
+    rows = _rows(text, delimiter)
+    first = next(rows)
+    chosen, named, unknown = find_columns(request, [_read(cell) for _, cell in first])
+    if unknown:
+        raise DocumentError(f"columns: {unknown[0]!r}, {UNKNOWN_COLUMN}")
+    for row in rows if named else chain((first,), rows):
+        for index, (start, cell) in enumerate(row):
+            if request.columns and index not in chosen:
+                continue
+            value = _read(cell)
+            kept = request.csv_formulas == "keep" or value.lstrip().startswith(_FORMULA)
+            given = "" if value != cell else delimiter, None if kept else escaped
+            part = value_part(value, ((start, start + len(cell)),), request.ignore_tags, _write, *given)
+            if part is not None:
+                yield part
+
+
+def _rows(text: str, delimiter: str) -> Iterator[list[_Cell]]:
+    mark = re.escape(delimiter)
+    cell = re.compile(rf"({_QUOTED}(?=[{mark}\r\n]|\Z)|[^{mark}\r\n]*+)({mark}|\r\n|\r|\n|\Z)")
+    row, position = list[_Cell](), int(text.startswith("\ufeff"))
+    while found := cell.match(text, position):
+        row.append((found.start(), found[1]))
+        if found[2] != delimiter:
+            yield row
+            row = []
+        if not found[2]:
+            return
+        position = found.end()
+
+
+def _read(cell: str) -> str:
+    return cell[1:-1].replace('""', '"') if re.fullmatch(_QUOTED, cell) else cell
+
+
+def _write(before: str, after: str, delimiter: str, escaped: list[str] | None, text: str) -> tuple[str]:
+    """Returns a cell; an empty delimiter: it has quotes."""
+    value = f"{before}{text}{after}"
+    if escaped is not None and text.lstrip().startswith(_FORMULA):
+        escaped.append(text)
+        value = f"'{value}"
+    if delimiter in value or _SPECIAL.search(value):
+        return ('"{}"'.format(value.replace('"', '""')),)
+    return (value,)
