@@ -24,7 +24,11 @@ ENV PIP_CONSTRAINT= PIP_REQUIRE_HASHES=1 PIP_NO_DEPS=1
 COPY deploy/locks/ ./
 
 FROM locked AS cpu-dependencies
-RUN pip --python /opt/dragoman/bin/python install --requirement cpu.txt
+# Nothing imports the tests of NumPy and ONNX and the tools of ONNX Runtime, which go again.
+RUN pip --python /opt/dragoman/bin/python install --requirement cpu.txt \
+  && find /opt/dragoman/lib -type d \( -path '*/numpy/*/tests' -o -path '*/onnx/backend/test' \
+  -o -path '*/onnxruntime/datasets' -o -path '*/onnxruntime/quantization' -o -path '*/onnxruntime/tools' \
+  -o -path '*/onnxruntime/transformers' \) -prune -exec rm -r {} +
 
 # Has the layout of the environment, so that it can be copied into it.
 FROM locked AS code

@@ -62,7 +62,8 @@ class BuildError(RuntimeError):
 
 def machine() -> str:
     """Returns the processor's family as `INSTRUCTION_SETS` names it, or its unknown name."""
-    name = platform.machine().lower()
+    # As in builds of CPython and in `sysconfig`, the variable names another platform: linux-aarch64.
+    name = os.environ.get("_PYTHON_HOST_PLATFORM", platform.machine()).rpartition("-")[2].lower()
     return MACHINES.get(name, name)
 
 
@@ -87,7 +88,7 @@ def _works(compiler: Sequence[str]) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "program.cpp"
         program.write_text(SMALL_PROGRAM, encoding="ascii")
-        command = [*compiler, "-std=c++17", str(program), "-o", str(Path(folder) / "program")]
+        command = [*compiler, *OPTIONS, str(program), "-o", str(Path(folder) / "program")]
         return subprocess.run(command, check=False, capture_output=True).returncode == 0  # noqa: S603 - a compiler
 
 

@@ -117,9 +117,8 @@ def locked(name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_a_serving_image_installs_one_runtime_tracing_and_no_torch_by_hash(target: str) -> None:
-    assert arguments_of(STAGES[f"{target}-dependencies"], "RUN") == [
-        f"pip --python /opt/dragoman/bin/python install --requirement {target}.txt"
-    ]
+    command = f"pip --python /opt/dragoman/bin/python install --requirement {target}.txt"
+    assert arguments_of(STAGES[f"{target}-dependencies"], "RUN")[0].partition(" && ")[0].strip() == command
     (variables,) = arguments_of(STAGES["locked"], "ENV")
     assert "PIP_REQUIRE_HASHES=1" in variables
     packages = locked(target)
@@ -172,6 +171,16 @@ def probe_constant(name: str) -> tuple[str, ...]:
     }
     value: tuple[str, ...] = ast.literal_eval(assigned[name])
     return value
+
+
+def test_what_the_image_leaves_out_exists_and_is_not_imported() -> None:
+    folders = re.findall(r"-path '\*/(\S+)'", *arguments_of(STAGES["cpu-dependencies"], "RUN"))
+    site = Path(pytest.__file__).parent.parent
+    assert [folder for folder in folders if not list(site.glob(folder.replace("numpy/*", "numpy/**")))] == []
+    program = "import sys, dragoman.export.graphs.native.models, dragoman.serve.app, onnxruntime; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    left_out = [re.compile(folder.replace("/", r"\.").replace("*", ".*") + r"\b") for folder in folders]
+    assert [module for module in modules if any(pattern.match(module) for pattern in left_out)] == []
 
 
 def test_requirements_are_those_of_the_project() -> None:

@@ -15,7 +15,7 @@ WORKFLOWS: dict[str, dict[str, Any]] = {name: yaml.safe_load(text) for name, tex
 # Jobs that publish, and what they write.
 ATTESTATION = {"id-token", "attestations"}
 WRITERS = {"distributions": {"contents", *ATTESTATION}, "images": {"packages", *ATTESTATION}}
-WRITERS |= {"analyze": {"security-events"}}
+WRITERS |= {"index": WRITERS["images"], "pypi": {"id-token"}, "analyze": {"security-events"}}
 
 each_workflow = pytest.mark.parametrize("name", list(WORKFLOWS))
 
@@ -52,11 +52,35 @@ def test_a_checkout_leaves_no_token_behind(name: str) -> None:
 
 
 def test_publishing_waits_for_all_tests() -> None:
-    assert jobs("release.yml")["ci"]["uses"] == "./.github/workflows/ci.yml"
-    published = [job for name, job in jobs("release.yml").items() if name in WRITERS]
-    for job in published:
-        assert "ci" in job["needs"]
-        assert any("attest-build-provenance" in step.get("uses", "") for step in job["steps"])
+    found = jobs("release.yml")
+    assert found["ci"]["uses"] == "./.github/workflows/ci.yml"
+    for job in (job for name, job in found.items() if name in WRITERS):
+        needs = job["needs"]
+        assert "ci" in (found[needs]["needs"] if isinstance(needs, str) else needs)
+        signing = ("attest-build-provenance@", "gh-action-pypi-publish@")
+        assert any(action in step.get("uses", "") for step in job["steps"] for action in signing)
+
+
+def test_nothing_is_published_with_a_password_for_pypi() -> None:
+    """PyPI trusts the workflow with its environment instead."""
+    (step,) = [step for step in steps("release.yml") if "pypi-publish@" in step.get("uses", "")]
+    assert "with" not in step
+    assert jobs("release.yml")["pypi"]["environment"] == "pypi"
+
+
+def test_each_released_image_is_joined_from_those_of_its_processors() -> None:
+    matrix = jobs("release.yml")["images"]["strategy"]["matrix"]
+    left_out = [(each["target"], each["runner"]) for each in matrix["exclude"]]
+    built = {(target, runner) for target in matrix["target"] for runner in matrix["runner"]} - set(left_out)
+    runners = {"X64": "ubuntu-24.04", "ARM64": "ubuntu-24.04-arm"}
+    joined = jobs("release.yml")["index"]["strategy"]["matrix"]["include"]
+    assert {(image["target"], runners[name]) for image in joined for name in image["processors"].split()} == built
+
+
+def test_the_wheels_are_installed_with_every_supported_python_on_every_processor() -> None:
+    matrix = jobs("wheels.yml")["install"]["strategy"]["matrix"]
+    assert matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
+    assert matrix["runner"] == ["ubuntu-24.04", "ubuntu-24.04-arm"]
 
 
 def test_the_packages_of_serving_images_are_audited_by_hash() -> None:
