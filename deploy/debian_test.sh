@@ -39,7 +39,7 @@ done
 in_tree() {
   # shellcheck disable=SC2016 # the inner shell expands the arguments
   unshare --mount --pid --fork bash -c 'mount --bind /dev "$0/dev" && mount -t proc proc "$0/proc" &&
-    exec env --ignore-environment HOME=/root PATH=/usr/bin:/bin LC_ALL=C.UTF-8 chroot "$0" "$@"' "$tree" "$@"
+    exec chroot "$0" /usr/bin/env --ignore-environment HOME=/root PATH=/usr/bin:/bin LC_ALL=C.UTF-8 "$@"' "$tree" "$@"
 }
 
 if [ "$architecture" = "$(dpkg --print-architecture)" ]; then
