@@ -56,7 +56,7 @@ platforms=()
 for glibc in 17 24 26 27 28 31 34; do
   platforms+=(--platform "manylinux_2_${glibc}_aarch64")
 done
-"$python" -m pip install --quiet --disable-pip-version-check --constraint "$here/../constraints.txt" --no-compile \
+"$python" -m pip install --quiet --quiet --disable-pip-version-check --constraint "$here/../constraints.txt" --no-compile \
   --only-binary :all: "${platforms[@]}" --platform manylinux2014_aarch64 \
   --target "$tree/root/installed" --find-links "$dist" 'dragoman[cpu]' "${@:6}"
 echo "aarch64 wheels installed in $((SECONDS - started)) s"

@@ -7,9 +7,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 dist=${1:?the folder of the wheels}
 work=${2:-$(mktemp -d)}
-releases=([11]=bookworm [13]=trixie [14]=testing [15]=testing)
+releases=([11]=bookworm [13]=trixie [14]=testing)
 failed=0
-for minor in 11 12 13 14 15; do
+for minor in 11 12 13 14; do
   python=python3.$minor
   if command -v "$python" >/dev/null; then
     PIP_CONSTRAINT=$PWD/constraints.txt PYTHON=$python deploy/install_test.sh "$dist" "$work/$python" ||
