@@ -50,8 +50,7 @@ EXPORTS = "{ global: RegisterCustomOps; dragoman_*; local: *; };\n"
 SMALL_PROGRAM = """#include <string_view>
 typedef float Lanes __attribute__((vector_size(16)));
 int main() {
-  const Lanes lanes = {};
-  return std::string_view().size() != 0 || __builtin_shufflevector(lanes, lanes, 0, 5, 2, 7)[0] != 0;
+  return std::string_view().size() != 0 || __builtin_shufflevector(Lanes{}, Lanes{}, 0, 5, 2, 7)[0] != 0;
 }
 """
 
@@ -80,8 +79,7 @@ def find_compiler() -> list[str] | None:
     given = os.environ.get("CXX")
     named = [shlex.split(given)] if given else [["c++"], ["g++"], ["clang++"]]
     candidates = [command for command in named if shutil.which(command[0])]
-    zig = zig_compiler()
-    return next(filter(_works, [*candidates, *([zig] if zig else [])]), None)
+    return next(filter(_works, [*candidates, *filter(None, [zig_compiler()])]), None)
 
 
 def _works(compiler: Sequence[str]) -> bool:
