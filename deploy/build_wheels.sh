@@ -4,8 +4,8 @@
 #
 #   deploy/build_wheels.sh [FOLDER]     default: dist
 #
-# The compiler of the package ziglang makes both wheels on either processor; auditwheel proves that they need nothing
-# newer than glibc 2.28. The files depend on the commit alone. TOOLS keeps the environment of both, and with its path the
+# The compiler of the package ziglang makes both wheels on either processor, for glibc 2.28; auditwheel names them after
+# the oldest glibc that suffices. The files depend on the commit alone. TOOLS keeps the environment of both, and with its path the
 # cache of the compiler; default: build/wheel_tools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -36,7 +36,7 @@ for machine in x86_64 aarch64; do
     _PYTHON_HOST_PLATFORM=linux-$machine build --wheel --outdir "$work"
   grep --quiet "without its native library" "$work/log" && { cat "$work/log" >&2 && exit 1; }
   auditwheel show "$work"/*-linux_"$machine".whl
-  auditwheel repair --plat "manylinux_2_28_$machine" --only-plat --wheel-dir "$out" "$work"/*-linux_"$machine".whl
+  auditwheel repair --wheel-dir "$out" "$work"/*-linux_"$machine".whl
   echo "$machine: built in $((SECONDS - started)) s"
 done
 ls -l "$out"
