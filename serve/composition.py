@@ -57,7 +57,7 @@ from dragoman.serve.rest.models import HttpModels
 from dragoman.serve.rest.probes import HEALTH_PATHS, METRICS_PATH, HttpProbes
 from dragoman.serve.rest.recorder import Guard
 from dragoman.serve.rest.texts import HttpTexts
-from dragoman.serve.runtime.cuda.driver import GpuCollector
+from dragoman.serve.runtime.driver import GpuCollector
 from dragoman.serve.sandbox.sandbox import Sandbox
 from dragoman.serve.settings import OFF, ServeSettings
 

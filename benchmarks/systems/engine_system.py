@@ -59,9 +59,15 @@ def _starter(bundle: Bundle, engine: EngineKind, copies: int, threads: int) -> C
         kind, model = BareLoop if loop else LiveNativeEngines, open_model(bundle, threads)
         return lambda slots: kind(bundle, settings_of(bundle, engines=copies, slots=slots), model)
     from benchmarks.systems.python_engine import LiveEngines  # noqa: PLC0415 - their memory would count
+    from dragoman.serve.runtime.device import DeviceGraphs  # noqa: PLC0415
     from dragoman.serve.runtime.placement import open_sessions  # noqa: PLC0415
 
     sessions = open_sessions(bundle, "auto", threads=threads)
+    if isinstance(sessions, DeviceGraphs):
+        graphs = sessions
+        return lambda slots: LiveNativeEngines(
+            bundle, settings_of(bundle, engines=copies, slots=slots), graphs.open(copies, slots)
+        )
     return lambda slots: LiveEngines(sessions, engines=copies, slots=slots)
 
 

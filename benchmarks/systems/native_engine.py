@@ -16,11 +16,11 @@ from benchmarks.harness.errors import BenchmarkError
 from benchmarks.systems.engine import MAX_WAITING_ROWS, Order, raise_error
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.engine.engines import NativeEngine
-from dragoman.serve.engine.native.model import loop_config, loop_library
+from dragoman.serve.engine.native.model import loop_config
 from dragoman.serve.engine.native.records import Failure, pack, unpack
 from dragoman.serve.engine.native.scheduler import NativeScheduler
 from dragoman.serve.errors import ServiceError
-from dragoman.serve.native.loop import Loop, LoopModel
+from dragoman.serve.native.loop import Loop, LoopModel, loop_library
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.sequence import FAILED, DecodingSequence, SequenceGroup, SequenceSpec
 from dragoman.serve.settings import ServeSettings

@@ -4,7 +4,7 @@ Sequences join and leave between steps. The scheduler decides which ones join, t
 tokens, `running` holds the hypotheses of a sequence. The engine handles token ids only, neither texts nor requests.
 
 It is the readable version of the native loop (`serve/native/src/loop`): both return the same bits. It serves where the
-native loop cannot, as on GPUs.
+native loop cannot.
 """
 
 import math

@@ -14,10 +14,10 @@ import structlog
 
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.engine.engine import Engine
-from dragoman.serve.engine.native.model import loop_config, loop_library
+from dragoman.serve.engine.native.model import loop_config
 from dragoman.serve.engine.native.scheduler import NativeScheduler
 from dragoman.serve.errors import NotReadyError
-from dragoman.serve.native.loop import LoopModel
+from dragoman.serve.native.loop import LoopModel, loop_library
 from dragoman.serve.observability.metrics import Metrics, Phase
 from dragoman.serve.runtime.model import Model
 from dragoman.serve.scheduler.scheduler import Scheduler

@@ -10,7 +10,10 @@ from array import array
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+from dragoman.serve.native.library import library_path
 
 VERSION = 7
 
@@ -71,11 +74,13 @@ class _Tensor(ctypes.Structure):
     )
 
 
-class _Tensors(ctypes.Structure):
+class Tensors(ctypes.Structure):
+    """Tensors in the interface."""
+
     _fields_ = (("records", POINTER(_Tensor)), ("count", c_uint64))
 
     @classmethod
-    def of(cls, tensors: Sequence["TensorSpec"]) -> "_Tensors":
+    def of(cls, tensors: Sequence["TensorSpec"]) -> "Tensors":
         """Returns the structure, which keeps its records alive."""
         return cls((_Tensor * len(tensors))(*(tensor.structure() for tensor in tensors)), len(tensors))
 
@@ -86,10 +91,10 @@ class _ModelConfig(ctypes.Structure):
         ("decoder", c_char_p),
         ("choose", c_char_p),
         ("weights", c_char_p),
-        ("encoder_weights", _Tensors),
-        ("decoder_weights", _Tensors),
-        ("source_cache", _Tensors),
-        ("target_cache", _Tensors),
+        ("encoder_weights", Tensors),
+        ("decoder_weights", Tensors),
+        ("source_cache", Tensors),
+        ("target_cache", Tensors),
         ("threads", c_int64),
         ("vocabulary", c_int64),
         ("alignment_heads", c_int64),
@@ -150,7 +155,7 @@ class ModelConfig:
         lists = self.encoder_weights, self.decoder_weights, self.source_cache, self.target_cache
         return _ModelConfig(
             *(os.fsencode(path) for path in (self.encoder, self.decoder, self.choose, self.weights)),
-            *map(_Tensors.of, lists),
+            *map(Tensors.of, lists),
             self.threads,
             self.vocabulary,
             self.alignment_heads,
@@ -268,6 +273,10 @@ class LoopLibrary:
             self.quick.dragoman_loop_add_engine.argtypes = (c_void_p, c_void_p, c_int64)
             self.model_close = self.slow.dragoman_model_close
             self.model_close.argtypes, self.model_close.restype = (c_void_p,), None
+            self.slow.dragoman_device_encode.argtypes = (*[c_void_p] * 3, c_int64, *[c_void_p] * 2)
+            self.slow.dragoman_device_choose.argtypes = (c_void_p, c_int64, c_int64, c_void_p)
+            self.slow.dragoman_device_branch.argtypes = (c_void_p, c_int64, c_int64)
+            self.slow.dragoman_device_source_capacity.restype = c_int64
 
     @property
     def seconds(self) -> float:
@@ -282,14 +291,23 @@ class LoopLibrary:
         return status == 0
 
 
+@cache
+def loop_library() -> LoopLibrary:
+    """Returns the library of this installation; raises LoopError if there is none."""
+    path = library_path()
+    if path is None:
+        raise LoopError("there is no native library")
+    return LoopLibrary(path)
+
+
 class LoopModel:
     """The sessions of a bundle, which all engines of a loop share. ONNX Runtime must have registered the library."""
 
+    handle: c_void_p | None = None
+
     def __init__(self, library: LoopLibrary, config: ModelConfig) -> None:
         """Opens the sessions, while other threads run; raises LoopError if ONNX Runtime rejects a graph."""
-        self._close = library.model_close
-        self.handle: c_void_p | None = None
-        handle = c_void_p()
+        self._library, handle = library, c_void_p()
         library.checked(library.slow.dragoman_model_open(byref(config.structure()), byref(handle)), library.slow)
         self.handle = handle
 
@@ -299,7 +317,7 @@ class LoopModel:
     def close(self) -> None:
         """Closes the sessions as soon as no engine uses them."""
         if self.handle is not None:
-            self._close(self.handle)
+            self._library.model_close(self.handle)
             self.handle = None
 
 

@@ -2,8 +2,7 @@
 
 A decoder step binds the first R rows of preallocated arrays; a row that no hypothesis has computes the first step of a
 source of one token. Rows are the outermost axis, so a smaller R copies nothing. Binding takes longer than the rest of a
-step's Python code, therefore the binding for each R is made once. `dragoman.serve.runtime.cuda.runtime` does the same
-on a GPU.
+step's Python code, therefore the binding for each R is made once.
 """
 
 from collections.abc import Sequence

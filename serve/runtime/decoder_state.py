@@ -2,7 +2,7 @@
 
 Each tensor of the bundle (`dragoman.serve.bundle.manifest.StateSpec`) is one array, float32 [slots, *shape]. Slots are
 the outermost axis, so that a step binds the first R slots as a view. Every slot has room for the longest source; only
-written pages take memory. `dragoman.serve.runtime.cuda.kv_cache` is the counterpart on a GPU.
+written pages take memory.
 """
 
 import math

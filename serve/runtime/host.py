@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from dragoman.serve.bundle.manifest import Manifest
 from dragoman.serve.runtime.model import Model
-from dragoman.serve.runtime.onnx_runtime import open_session, shared_options, value_on
+from dragoman.serve.runtime.onnx_runtime import open_session, shared_options, value_of
 
 # The activations of more source tokens do not fit into CPU caches: in one run 2,560 tokens took 15 % longer, and memory
 # for all of them.
@@ -44,7 +44,7 @@ class SharedWeights:
                     f"expected at most {expected}"
                 )
             array = np.memmap(path, weight.type, "r", weight.offset_bytes, weight.shape)
-            shared.encoder[weight.encoder_name] = shared.decoder[weight.decoder_name] = value_on("cpu", 0, array)
+            shared.encoder[weight.encoder_name] = shared.decoder[weight.decoder_name] = value_of(array)
         return shared
 
 

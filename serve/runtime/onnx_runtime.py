@@ -1,7 +1,7 @@
-"""The only module that imports onnxruntime: sessions, values on a device and facts about the package."""
+"""The only module that imports onnxruntime: sessions, values and facts about the package."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,6 @@ import onnxruntime
 
 VERSION: str = onnxruntime.__version__
 CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
-# A provider's name, or a pair of name and options.
-Provider = str | tuple[str, dict[str, str]]
 # ONNX Runtime fuses Add + LayerNormalization into an operator that is ten times slower on the CPU (1.31, measured).
 SLOW_FUSIONS = ["SkipLayerNormFusion"]
 # The session entry with the number of intra-op threads: native kernels cannot query it.
@@ -96,39 +94,24 @@ def shared_options(threads: int, weights: Mapping[str, Any]) -> Any:
     return options
 
 
-def open_session(
-    path: Path, options: Any, providers: Sequence[Provider] = (CPU_PROVIDER,), skipped: Sequence[str] = SLOW_FUSIONS
-) -> Any:
-    """Returns a session of a graph; raises BundleError if ONNX Runtime rejects the graph.
-
-    The preferred provider comes first; there is no fallback to others. `skipped` are optimizers to disable.
-    """
+def open_session(path: Path, options: Any, provider: str = CPU_PROVIDER) -> Any:
+    """Returns a session of a graph; raises BundleError if ONNX Runtime rejects the graph. There is no fallback."""
     try:
         return onnxruntime.InferenceSession(
-            path, options, providers=list(providers), disabled_optimizers=list(skipped), enable_fallback=0
+            path, options, providers=[provider], disabled_optimizers=SLOW_FUSIONS, enable_fallback=0
         )
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
         raise BundleError(f"{path}: rejected by ONNX Runtime {VERSION}: {error}") from error
 
 
-def value_on(kind: str, number: int, array: NDArray[Any]) -> Any:
-    """Returns an OrtValue in device memory with a copy of an array; on the CPU it wraps the array itself."""
-    return onnxruntime.OrtValue.ortvalue_from_numpy(array, kind, number)
+def value_of(array: NDArray[Any]) -> Any:
+    """Returns an OrtValue that wraps an array."""
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
 
 def bind_array(bind: Callable[..., None], name: str, array: NDArray[Any]) -> None:
     """Binds an array in place, with `bind_input` or `bind_output` of a binding; the array must not move."""
     bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-
-
-def run_options(graph_id: int) -> Any:
-    """Returns options of runs that capture a CUDA graph the first time and replay it afterwards.
-
-    All runs with a `graph_id`, which is positive, must have the same shapes and addresses.
-    """
-    options = onnxruntime.RunOptions()
-    options.add_run_config_entry("gpu_graph_id", str(graph_id))
-    return options
 
 
 def has_cuda() -> bool:

@@ -1,12 +1,12 @@
 """Decides where a bundle is computed and how large: device, engines, and slots that fit into device memory.
 
-The decision is made before anything is loaded. It counts the memory that `dragoman.serve.runtime.cuda.kv_cache`
+The decision is made before anything is loaded. It counts the memory that `serve/native/src/cuda`
 allocates; `docs/gpu.md` has the formula. `open_sessions` opens the graphs on the CPU or on the first GPU.
 """
 
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import structlog
 
@@ -14,13 +14,13 @@ from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from dragoman.serve.bundle.manifest import Manifest, StateSpec
 from dragoman.serve.bundle.shortlist import max_candidates
 from dragoman.serve.host.system import DeviceChoice
-from dragoman.serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, Device, DeviceKind
-from dragoman.serve.runtime.cuda.driver import Gpu, gpus, why_no_cuda
-from dragoman.serve.runtime.cuda.runtime import ENCODER_ROWS, STATE_ELEMENTS, DeviceSessions
+from dragoman.serve.runtime.device import ELEMENT_BYTES, ENCODER_ROWS, STATE_ELEMENTS, DeviceGraphs
+from dragoman.serve.runtime.driver import Gpu, gpus, why_no_cuda
 from dragoman.serve.runtime.host import HostSessions
 from dragoman.serve.runtime.sessions import load_sessions
 
-FLOAT_BYTES = ELEMENT_BYTES[FLOAT]
+DeviceKind = Literal["cpu", "cuda"]
+FLOAT_BYTES = 4
 # Encoder and decoder each hold their weights. Tied embeddings are in both, and once more transposed.
 WEIGHT_COPIES = 2
 # Encoder activations that live at the same time, each as large as its states; feed-forward layers take four.
@@ -192,7 +192,7 @@ def _place_on_gpus(
 
 
 # The opened graphs of a bundle.
-ModelSessions = HostSessions | DeviceSessions
+ModelSessions = HostSessions | DeviceGraphs
 
 
 def open_sessions(bundle: Bundle, choice: DeviceChoice, *, aligned: bool = False, threads: int = 1) -> ModelSessions:
@@ -202,5 +202,5 @@ def open_sessions(bundle: Bundle, choice: DeviceChoice, *, aligned: bool = False
     device does not fit the bundle, or ONNX Runtime rejects a graph.
     """
     if choose_device(choice, bundle) == "cuda":
-        return DeviceSessions.load(bundle, Device("cuda"), aligned=aligned)
+        return DeviceGraphs(bundle, 1, aligned=aligned)
     return load_sessions(bundle, threads, aligned=aligned)

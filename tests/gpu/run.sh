@@ -7,7 +7,8 @@
 #     DATA  held-out sentences, as for `dragoman verify`: multi30k:en-de, files:test.en,test.de, ...
 #     OUT   folder for logs, bundles and figures; default: build/gpu
 #
-# Needs Python 3.11 or later, a driver for CUDA 13, and PyTorch with CUDA for the comparisons; installed packages are used.
+# Needs Python 3.11 or later, a C++17 compiler or the package ziglang, a driver for CUDA 13, and PyTorch with CUDA for the
+# comparisons; installed packages are used.
 # WHEELS        folder of wheels for a machine without network: onnxruntime-gpu, nvidia-ml-py and all other packages of
 #               the extras and tests that the machine lacks. A wheel may be split into NAME.whl.part*, joined in the
 #               order of their names. Without WHEELS, pip installs from its index.
@@ -76,8 +77,8 @@ kernels() {
 part "environment" nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
 part "installation" install
 part "pytest gpu" env PYTHONPATH="$PWD" "$environment/bin/python" -m pytest -q -m gpu tests/gpu/test_gpu.py
-part "pytest device code" env PYTHONPATH="$PWD" "$environment/bin/python" -m pytest -q tests/serve/runtime/cuda/test_device_runtime.py \
-  tests/serve/runtime/cuda/test_device_engine.py tests/export/graphs/test_device_graphs.py tests/serve/runtime/test_placement.py
+part "pytest device code" env PYTHONPATH="$PWD" "$environment/bin/python" -m pytest -q tests/serve/runtime/test_device.py \
+  tests/serve/engine/native/test_device_engine.py tests/export/graphs/test_device_graphs.py tests/serve/runtime/test_placement.py
 rm -rf "$out/cuda"
 part "export fp16" dragoman export "$run" --out "$out/cuda" --variant cuda --precision fp16
 # Compares tokens with PyTorch in 32 bits. The log has the share of translations that batches change.

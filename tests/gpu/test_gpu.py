@@ -15,9 +15,8 @@ from dragoman.model.network.transformer import Transformer
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from dragoman.serve.bundle.bundle import Bundle, BundleError
 from dragoman.serve.registry.engine_models import load_on_gpus
-from dragoman.serve.runtime.cuda.device import FLOAT16, Device
-from dragoman.serve.runtime.cuda.driver import why_no_cuda
-from dragoman.serve.runtime.cuda.runtime import DeviceRuntime, DeviceSessions
+from dragoman.serve.runtime.device import DeviceGraphs, DeviceRuntime
+from dragoman.serve.runtime.driver import why_no_cuda
 from dragoman.serve.settings import ServeSettings
 from tests.support.served import serve
 from tests.support.toy import export_model, random_model
@@ -44,8 +43,8 @@ def bundle(model: Transformer, tokenizer: Tokenizer, tmp_path_factory: pytest.Te
 
 
 @pytest.fixture(scope="module")
-def sessions(bundle: Bundle) -> DeviceSessions:
-    return DeviceSessions.load(bundle, Device("cuda"))
+def runtime(bundle: Bundle) -> DeviceRuntime:
+    return DeviceGraphs(bundle, 1).runtime(8)
 
 
 def drawn(vocabulary: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
@@ -62,13 +61,14 @@ def drawn(vocabulary: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArra
 
 def decode(runtime: DeviceRuntime, chosen: list[int]) -> NDArray[np.float32]:
     """Returns the logits of some of the drawn sequences, float32 [STEPS, M, V]."""
-    ids, lengths, targets = drawn(runtime._manifest.vocabulary_size)
+    ids, lengths, targets = drawn(runtime._vocabulary_size)
     sequences, rows = np.array(chosen), np.arange(len(chosen))
     runtime.encode(ids[sequences], lengths[sequences], [[row] for row in rows.tolist()])
     logits = []
     for position in range(STEPS):
         positions = np.full(len(rows), position, np.int32)
-        logits.append(runtime.step(rows, targets[position][sequences], positions, lengths[sequences]).fetch(rows))
+        arguments = rows, targets[position][sequences], positions, lengths[sequences]
+        logits.append(runtime.step(*arguments, scored_rows=rows).fetch(rows))
     return np.array(logits)
 
 
@@ -89,40 +89,31 @@ def pytorch_logits(model: Transformer, dtype: torch.dtype) -> NDArray[np.float32
 
 @torch.inference_mode()
 def test_logits_are_as_near_to_32_bits_as_those_of_pytorch_in_16_bits(
-    model: Transformer, sessions: DeviceSessions
+    model: Transformer, runtime: DeviceRuntime
 ) -> None:
-    logits = decode(sessions.runtime(8), list(range(len(LENGTHS))))
+    logits = decode(runtime, list(range(len(LENGTHS))))
     exact, rounded = pytorch_logits(model, torch.float32), pytorch_logits(model, torch.float16)
     assert np.abs(logits - exact).max() < MARGIN * np.abs(rounded - exact).max()
 
 
-def test_a_replayed_cuda_graph_computes_what_its_kernels_compute(bundle: Bundle, sessions: DeviceSessions) -> None:
+def test_a_replayed_cuda_graph_computes_what_its_kernels_compute(bundle: Bundle) -> None:
     everything = list(range(len(LENGTHS)))
-    captured = sessions.runtime(8)
+    captured, plain = (DeviceGraphs(bundle, 1, captured=value).runtime(8) for value in (True, False))
     captured.prepare()
-    plain = DeviceSessions.load(bundle, Device("cuda"), captured=False).runtime(8)
     assert decode(captured, everything).tobytes() == decode(plain, everything).tobytes()
 
 
-def test_other_rows_in_the_same_bucket_change_nothing(sessions: DeviceSessions) -> None:
+def test_other_rows_in_the_same_bucket_change_nothing(runtime: DeviceRuntime) -> None:
     """Five to seven rows run as eight. `dragoman verify --checks invariance` measures differences between buckets."""
-    runtime = sessions.runtime(8)
     expected = decode(runtime, list(range(len(LENGTHS))))
     for rows in (5, 6):
         assert decode(runtime, list(range(rows))).tobytes() == expected[:, :rows].tobytes()
 
 
-def test_former_content_of_memory_changes_nothing(sessions: DeviceSessions) -> None:
+def test_former_content_of_memory_changes_nothing(runtime: DeviceRuntime) -> None:
     """NaN behind the valid length of a row, and in its neighbors, must not pass through a product with zero."""
-    runtime = sessions.runtime(8)
     expected = decode(runtime, [0, 2])
-    tools, state = sessions.tools, runtime._state
-    for block in (*state._source, *state._target):
-        matrix = block.layout.matrix(block.memory)
-        nothing = np.full((1, block.layout.row_words), np.nan, np.float16 if block.layout.element == FLOAT16 else None)
-        words = np.resize(nothing.view(np.float32), (1, block.layout.row_words))
-        for row in range(matrix.shape[0]):
-            tools.copy(words, matrix, np.array([0]), np.array([row]))
+    runtime.model.fill(0xFF)
     assert decode(runtime, [0, 2]).tobytes() == expected.tobytes()
 
 

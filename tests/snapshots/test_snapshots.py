@@ -18,7 +18,7 @@ from dragoman.protos.translation_pb2 import DESCRIPTOR as TRANSLATION
 from dragoman.serve.bundle.manifest import Manifest
 from dragoman.serve.commands.serve import ServeCommand
 from dragoman.serve.errors import ERRORS
-from dragoman.serve.runtime.cuda.driver import Gpu, GpuCollector
+from dragoman.serve.runtime.driver import Gpu, GpuCollector
 from dragoman.serve.settings import ModelSettings, ServeSettings
 from tests.snapshots.snapshot import check
 from tests.support.live import LiveService, run_service

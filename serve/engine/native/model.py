@@ -1,13 +1,10 @@
 """Opens bundles with native graphs for the native loop: sessions of ONNX Runtime without the interpreter."""
 
-from functools import cache
-
 import numpy as np
 
 from dragoman.serve.bundle.bundle import SHORTLIST_FILE, WEIGHTS_FILE, Bundle, BundleError
 from dragoman.serve.bundle.manifest import CacheSpec, Length, SharedWeight
-from dragoman.serve.native.library import library_path
-from dragoman.serve.native.loop import LoopConfig, LoopError, LoopLibrary, LoopModel, ModelConfig, TensorSpec
+from dragoman.serve.native.loop import LoopConfig, LoopError, LoopModel, ModelConfig, TensorSpec, loop_library
 from dragoman.serve.observability.instruments import SEQUENCE_BUCKETS
 from dragoman.serve.observability.request_metrics import LATENCY_BUCKETS
 from dragoman.serve.settings import ServeSettings
@@ -18,8 +15,8 @@ ELEMENT_TYPES = {"float": ONNX_TYPES["float32"], "int8": ONNX_TYPES["int8"]}
 
 
 def runs_natively(device: str, bundle: Bundle) -> bool:
-    """Returns whether the loop can run a bundle: its graphs are native, and their kernels run here."""
-    return device == "cpu" and bundle.manifest.cache is not None and not _why_no_kernels()
+    """Returns whether the loop can run a bundle: on a GPU, or its graphs are native, and their kernels run here."""
+    return device == "cuda" or (bundle.manifest.cache is not None and not _why_no_kernels())
 
 
 def _why_no_kernels() -> str:
@@ -27,15 +24,6 @@ def _why_no_kernels() -> str:
     from dragoman.serve.runtime.onnx_runtime import why_no_kernels  # noqa: PLC0415 - only serving imports ONNX Runtime
 
     return why_no_kernels()
-
-
-@cache
-def loop_library() -> LoopLibrary:
-    """Returns the library of this installation; raises LoopError if there is none."""
-    path = library_path()
-    if path is None:
-        raise LoopError("there is no native library")
-    return LoopLibrary(path)
 
 
 def open_model(bundle: Bundle, threads: int) -> LoopModel:

@@ -18,8 +18,7 @@ from dragoman.model.network.transformer import Transformer
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Manifest, Precision
-from dragoman.serve.runtime.cuda.device import Device
-from dragoman.serve.runtime.cuda.runtime import DeviceSessions
+from dragoman.serve.runtime.device import DeviceGraphs
 from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.graph_models import (
     HEADS,
@@ -49,7 +48,7 @@ def exported(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_fact
 def largest_difference(model: Transformer | Recurrent, bundle: Bundle) -> float:
     """Returns the largest logit difference from PyTorch over all steps of forced translations, computed on a CPU."""
     is_for_gpus = bundle.manifest.variant == "cuda"
-    sessions = DeviceSessions.load(bundle, Device("cpu")) if is_for_gpus else load_sessions(bundle, threads=1)
+    sessions = DeviceGraphs(bundle, 0) if is_for_gpus else load_sessions(bundle, threads=1)
     return float(np.abs(decoded_logits(model, sessions) - expected_logits(model)).max())
 
 
@@ -101,7 +100,7 @@ def test_alignments_are_the_attention_maps_of_pytorch(aligned: Export) -> None:
     maps = model.attention_maps(pad(sources), torch.tensor(targets)).numpy()  # [B, L * H, T, S]
     expected = maps[:, [place.layer * model.config.heads + place.head for place in HEADS]]
     longest = expected.shape[3]
-    runtime = DeviceSessions.load(bundle, Device("cpu"), aligned=True).runtime(slots=ROWS)
+    runtime = DeviceGraphs(bundle, 0, aligned=True).runtime(slots=ROWS)
     runtime.encode(pad(sources).numpy(), lengths, [[row] for row in range(ROWS)])
     for position, column in enumerate(targets.T):
         logits_of_step(runtime, column, np.full(ROWS, position, np.int32), lengths, aligned=True)
@@ -114,7 +113,7 @@ def test_alignments_change_no_bit_of_the_logits(aligned: Export) -> None:
     model, bundle = aligned
     sources = random_sources(model, 7, ROWS)
     lengths = np.array([len(source) for source in sources], np.int32)
-    sessions = (DeviceSessions.load(bundle, Device("cpu"), aligned=is_aligned) for is_aligned in (False, True))
+    sessions = (DeviceGraphs(bundle, 0, aligned=is_aligned) for is_aligned in (False, True))
     runtimes = [item.runtime(slots=ROWS) for item in sessions]
     for runtime in runtimes:
         runtime.encode(pad(sources).numpy(), lengths, [[row] for row in range(ROWS)])

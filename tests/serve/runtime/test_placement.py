@@ -16,11 +16,9 @@ from prometheus_client import CollectorRegistry
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.manifest import GraphVariant
 from dragoman.serve.host.system import DeviceChoice
+from dragoman.serve.runtime import driver as cuda
 from dragoman.serve.runtime import onnx_runtime, placement
-from dragoman.serve.runtime.cuda import driver as cuda
-from dragoman.serve.runtime.cuda.device import Device, DeviceTools, Memory
-from dragoman.serve.runtime.cuda.driver import Gpu, GpuCollector, GpuError
-from dragoman.serve.runtime.cuda.runtime import DeviceSessions
+from dragoman.serve.runtime.driver import Gpu, GpuCollector, GpuError
 from dragoman.serve.runtime.placement import DeviceError, choose_device, place, plan_memory
 from tests.support.paths import ROOT
 
@@ -204,29 +202,6 @@ def test_no_room_for_a_slot_is_an_error_with_the_bytes(states_bundle: Bundle, mo
     on_gpus(monkeypatch, 8 << 30)
     with pytest.raises(DeviceError, match=r"^--device: cuda: .* \d+ bytes"):
         place("cuda", of_variant(states_bundle, "cuda"), engines=None, slots=4, memory_bytes=1000)
-
-
-def test_the_plan_matches_the_memory_of_a_runtime(states_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[int] = []
-    allocate = DeviceTools.allocate
-
-    def count(tools: DeviceTools, words: int) -> Memory:
-        taken.append(4 * words)
-        return allocate(tools, words)
-
-    monkeypatch.setattr(DeviceTools, "allocate", count)
-    slots = 64
-    DeviceSessions.load(states_bundle, Device("cpu"), aligned=True).runtime(slots)
-    plan = plan_memory(states_bundle, slots, 8 << 30)
-    manifest = states_bundle.manifest
-    weights = placement.WEIGHT_COPIES * (states_bundle.folder / "weights.bin").stat().st_size
-    heads, _, size = manifest.states[0].shape
-    assert isinstance(heads, int)
-    assert isinstance(size, int)
-    activations = 32 * placement.ENCODER_ACTIVATIONS * 4 * manifest.max_source_tokens * heads * size
-    scores = (placement.MATRICES - 2) * slots * manifest.vocabulary_size * 4
-    others = weights + activations + scores + placement.RESERVE_BYTES
-    assert plan.total_bytes - others == pytest.approx(sum(taken), abs=1000)
 
 
 def test_the_command_prints_the_error_in_one_line(states_bundle: Bundle) -> None:

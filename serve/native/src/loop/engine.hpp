@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -66,6 +67,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     std::promise<void> ended;
     ended_ = ended.get_future();
     thread_ = std::thread([self = shared_from_this(), ended = std::move(ended)]() mutable {
+      self->prepare();
       while (!self->stopping_ && (!self->running_.empty() || self->scheduler_->wait())) self->step();
       ended.set_value();
     });
@@ -127,6 +129,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   static constexpr int64_t kUnhealthyFailures = 3;
   static constexpr double kMaxSeconds = 1e8;  // clocks overflow beyond
 
+  // A model that fails here fails again in its first step, which ends the sequences of that step.
+  void prepare() {
+    try {
+      model_->prepare();
+    } catch (...) {
+      count_failure("prepare_failed", 0);
+      publish();
+    }
+  }
+
   void publish() {
     completions_->publish(records_);
     records_.clear();
@@ -142,12 +154,18 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Assigns slots to sequences and encodes them; all of them fail if the encoder fails.
   void encode(const std::vector<SequencePointer>& scheduled) {
     encode_batch_.clear();
+    // A device computes all slots up to the highest one in use.
+    std::sort(free_target_slots_.begin(), free_target_slots_.end(), std::greater<>());
     for (const SequencePointer& sequence : scheduled) {
       take_slots(*sequence);
       choose_candidates(*sequence);
       encode_batch_.ids.insert(encode_batch_.ids.end(), sequence->source_ids.begin(), sequence->source_ids.end());
       encode_batch_.lengths.push_back(sequence->source_length());
       encode_batch_.slots.push_back(sequence->source_slot);
+      for (const Row& row : sequence->rows) encode_batch_.target_slots.push_back(row.slot);
+      encode_batch_.target_slots.insert(encode_batch_.target_slots.end(), sequence->spare_slots.begin(),
+                                        sequence->spare_slots.end());
+      encode_batch_.target_counts.push_back(sequence->options.rows());
     }
     const double started_seconds = clock_();
     try {

@@ -38,8 +38,10 @@ struct EncodeBatch {
   std::vector<int64_t> ids;
   std::vector<int32_t> lengths;
   std::vector<int32_t> slots;
+  std::vector<int32_t> target_slots;   // of all sources: no other hypotheses will read the source
+  std::vector<int32_t> target_counts;  // of each source
 
-  void clear() { clear_all(ids, lengths, slots); }
+  void clear() { clear_all(ids, lengths, slots, target_slots, target_counts); }
 };
 
 struct StepBatch {
@@ -81,6 +83,8 @@ class StepModel {
   virtual ~StepModel() = default;
 
   virtual const ModelShape& shape() const = 0;
+  // Does slow preparation once, in the thread that will call the methods below.
+  virtual void prepare() {}
   virtual void encode(const EncodeBatch& batch) = 0;
   virtual StepScores step(const StepBatch& batch) = 0;
   // Chooses again for the first `rows` of the logits of the last step, which constraints changed.

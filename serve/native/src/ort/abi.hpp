@@ -10,6 +10,8 @@
 namespace dragoman::ort {
 
 // Objects that only ONNX Runtime looks into.
+struct Allocator;
+struct CudaOptions;
 struct CustomOpDomain;
 struct Env;
 struct IoBinding;
@@ -24,7 +26,7 @@ struct TensorInfo;
 struct TypeInfo;
 struct Value;
 
-enum class ElementType : int { kUndefined = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt32 = 6, kInt64 = 7 };
+enum class ElementType : int { kUndefined = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt32 = 6, kInt64 = 7, kFloat16 = 10 };
 enum class ErrorCode : int { kFail = 1, kInvalidArgument = 2 };
 enum class Characteristic : int { kRequired = 0, kOptional = 1, kVariadic = 2 };
 enum class AllocatorType : int { kDevice = 0, kArena = 1 };
@@ -56,6 +58,9 @@ struct CustomOp;
   F(26, Status*, create_custom_op_domain, (const char*, CustomOpDomain**))                                    \
   F(27, Status*, custom_op_domain_add, (CustomOpDomain*, const CustomOp*))                                    \
   F(28, Status*, add_custom_op_domain, (SessionOptions*, CustomOpDomain*))                                    \
+  F(30, Status*, get_input_count, (const Session*, size_t*))                                                  \
+  F(36, Status*, get_input_name, (const Session*, size_t, Allocator*, char**))                                \
+  F(39, Status*, create_run_options, (RunOptions**))                                                          \
   F(49, Status*, create_tensor_with_data,                                                                     \
     (const MemoryInfo*, void*, size_t, const int64_t*, size_t, ElementType, Value**))                         \
   F(51, Status*, get_tensor_mutable_data, (Value*, void**))                                                   \
@@ -64,7 +69,10 @@ struct CustomOp;
   F(61, Status*, get_dimensions_count, (const TensorInfo*, size_t*))                                          \
   F(62, Status*, get_dimensions, (const TensorInfo*, int64_t*, size_t))                                       \
   F(65, Status*, get_tensor_type_and_shape, (const Value*, TensorInfo**))                                     \
+  F(68, Status*, create_memory_info, (const char*, AllocatorType, int, MemType, MemoryInfo**))                \
   F(69, Status*, create_cpu_memory_info, (AllocatorType, MemType, MemoryInfo**))                              \
+  F(76, Status*, allocator_free, (Allocator*, void*))                                                         \
+  F(78, Status*, get_default_allocator, (Allocator**))                                                        \
   F(85, Status*, kernel_info_get_attribute_float, (const KernelInfo*, const char*, float*))                   \
   F(86, Status*, kernel_info_get_attribute_int64, (const KernelInfo*, const char*, int64_t*))                 \
   F(87, Status*, kernel_info_get_attribute_string, (const KernelInfo*, const char*, char*, size_t*))          \
@@ -74,6 +82,7 @@ struct CustomOp;
   F(94, void, release_memory_info, (MemoryInfo*))                                                             \
   F(95, void, release_session, (Session*))                                                                    \
   F(96, void, release_value, (Value*))                                                                        \
+  F(97, void, release_run_options, (RunOptions*))                                                             \
   F(98, void, release_type_info, (TypeInfo*))                                                                 \
   F(99, void, release_tensor_info, (TensorInfo*))                                                             \
   F(100, void, release_session_options, (SessionOptions*))                                                    \
@@ -85,6 +94,11 @@ struct CustomOp;
   F(137, Status*, bind_output, (IoBinding*, const char*, const Value*))                                       \
   F(150, Status*, add_initializer, (SessionOptions*, const char*, const Value*))                              \
   F(163, Status*, kernel_info_get_attribute_array_int64, (const KernelInfo*, const char*, int64_t*, size_t*)) \
+  F(165, Status*, add_run_config_entry, (RunOptions*, const char*, const char*))                              \
+  F(204, Status*, append_cuda, (SessionOptions*, const CudaOptions*))                                         \
+  F(205, Status*, create_cuda_options, (CudaOptions**))                                                       \
+  F(206, Status*, update_cuda_options, (CudaOptions*, const char* const*, const char* const*, size_t))        \
+  F(208, void, release_cuda_options, (CudaOptions*))                                                          \
   F(230, Status*, kernel_info_get_input_count, (const KernelInfo*, size_t*))                                  \
   F(231, Status*, kernel_info_get_output_count, (const KernelInfo*, size_t*))                                 \
   F(232, Status*, kernel_info_get_input_name, (const KernelInfo*, size_t, char*, size_t*))                    \
@@ -93,6 +107,7 @@ struct CustomOp;
   F(237, Status*, has_session_config_entry, (const SessionOptions*, const char*, int*))                       \
   F(238, Status*, get_session_config_entry, (const SessionOptions*, const char*, char*, size_t*))             \
   F(249, Status*, kernel_info_get_constant_input, (const KernelInfo*, size_t, int*, const Value**))           \
+  F(263, Status*, update_cuda_option_value, (CudaOptions*, const char*, void*))                               \
   F(274, Status*, kernel_context_parallel_for,                                                                \
     (const KernelContext*, void (*)(void*, size_t), size_t, size_t, void*))                                   \
   F(318, Status*, get_tensor_size_in_bytes, (const Value*, size_t*))

@@ -41,8 +41,10 @@ struct Api {
 // Deletes an object by the function of the table for its type.
 struct Release {
   const Api* api;
+  void operator()(CudaOptions* object) const { api->release_cuda_options(object); }
   void operator()(IoBinding* object) const { api->release_io_binding(object); }
   void operator()(MemoryInfo* object) const { api->release_memory_info(object); }
+  void operator()(RunOptions* object) const { api->release_run_options(object); }
   void operator()(Session* object) const { api->release_session(object); }
   void operator()(SessionOptions* object) const { api->release_session_options(object); }
   void operator()(TensorInfo* object) const { api->release_tensor_info(object); }

@@ -8,11 +8,11 @@
 #include "operators/register.hpp"
 
 namespace dragoman {
-namespace {
 
 size_t element_bytes(ort::ElementType type) {
   using Type = ort::ElementType;
   if (type == Type::kInt8 || type == Type::kUint8) return 1;
+  if (type == Type::kFloat16) return 2;
   if (type == Type::kFloat || type == Type::kInt32) return 4;
   if (type == Type::kInt64) return 8;
   throw std::invalid_argument("tensor: unknown type of its elements");
@@ -35,11 +35,12 @@ const ort::ApiBase* python_base() {
   return base;
 }
 
-// The environment that all sessions of the process share. It lives as long as the process.
 ort::Env* environment(const ort::Api& api) {
   static ort::Env* const shared = api.get(api.create_env, ort::LoggingLevel::kFatal, "dragoman");
   return shared;
 }
+
+namespace {
 
 // Returns the kernel that this thread has created last if it computes its graph alone and one thread runs it: names of a
 // graph are unique, so a node that has the names of all inputs and outputs of the graph takes and gives these.

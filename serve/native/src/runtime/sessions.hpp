@@ -43,6 +43,18 @@ struct TensorSpec {
   size_t bytes() const;
 };
 
+// Returns the copy of ONNX Runtime that Python uses; throws std::runtime_error before Python registered the operators.
+const ort::ApiBase* python_base();
+
+// Returns the environment that all sessions of the process share. It lives as long as the process.
+ort::Env* environment(const ort::Api& api);
+
+// Returns the number of bytes; throws std::invalid_argument if the type is unknown.
+size_t element_bytes(ort::ElementType type);
+
+TensorSpec spec_of(const TensorRecord& record);
+std::vector<TensorSpec> specs_of(const TensorRecords& records);
+
 struct Sessions {
   // Throws std::runtime_error if ONNX Runtime rejects a graph, or std::invalid_argument.
   explicit Sessions(const ModelConfig& config);

@@ -17,8 +17,9 @@ from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from dragoman.serve.bundle.manifest import AttentionHead
 from dragoman.serve.engine.engine import Engine
 from dragoman.serve.engine.engines import NativeEngine
-from dragoman.serve.engine.native.model import loop_config, loop_library, open_model
+from dragoman.serve.engine.native.model import loop_config, open_model
 from dragoman.serve.engine.native.scheduler import NativeScheduler
+from dragoman.serve.native.loop import loop_library
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.runtime.onnx_runtime import why_no_kernels
 from dragoman.serve.runtime.sessions import load_sessions

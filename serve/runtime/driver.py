@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from dragoman.serve.bundle.bundle import BundleError
 from dragoman.serve.runtime import onnx_runtime
-from dragoman.serve.runtime.cuda.device import FOLDER
+from dragoman.serve.runtime.device import FOLDER
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -84,13 +85,17 @@ def _visible(nvml: Any) -> list[Any]:
 
 
 EXTRA = "pip install '.[cuda]'"
-PROBE = FOLDER / "zeros.onnx"
+PROBE = FOLDER / "choose.onnx"
 
 
 def why_no_cuda() -> str | None:
     """Returns why ONNX Runtime cannot compute on a GPU; None if it can."""
     return (
-        _why_no_package() or _why_no_driver() or _why_no_libraries(onnx_runtime.cuda_libraries()) or _why_no_session()
+        _why_no_package()
+        or onnx_runtime.why_no_kernels()
+        or _why_no_driver()
+        or _why_no_libraries(onnx_runtime.cuda_libraries())
+        or _why_no_session()
     )
 
 
@@ -131,10 +136,11 @@ def _why_no_libraries(libraries: Iterable[Path]) -> str | None:
     return None
 
 
+@cache  # opened once: another use of CUDA would spoil the capture of a graph
 def _why_no_session() -> str | None:
     provider = onnx_runtime.CUDA_PROVIDER
     try:
-        session = onnx_runtime.open_session(PROBE, onnx_runtime.session_options(threads=1), [provider])
+        session = onnx_runtime.open_session(PROBE, onnx_runtime.session_options(threads=1), provider)
     except BundleError as error:
         # CUDA's own message stands within a C++ signature.
         failure = re.search(r"CUDA failure \d+: [^;]*", str(error))

@@ -1,0 +1,362 @@
+#include "cuda/model.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "cuda/capture_gate.hpp"
+
+namespace dragoman::cuda {
+namespace {
+
+// Bytes of the inputs of a row, which lie one behind the other for all slots: token, position, source length.
+constexpr size_t kInputBytes = sizeof(int64_t) + 2 * sizeof(int32_t);
+// Best tokens of each row that the results have room for from the start.
+constexpr size_t kUsualCount = 16;
+
+size_t float_bytes(int64_t rows, int64_t columns) {
+  return sizeof(float) * static_cast<size_t>(rows) * static_cast<size_t>(columns);
+}
+
+// The results of a bucket are ids, log-sums, then scores.
+size_t result_bytes(int64_t bucket, int64_t count) {
+  const auto rows = static_cast<size_t>(bucket), columns = static_cast<size_t>(count);
+  return rows * columns * (sizeof(int64_t) + sizeof(float)) + rows * sizeof(float);
+}
+
+size_t staging_bytes(const DeviceConfig& config, const DeviceCache& cache) {
+  const auto rows = static_cast<size_t>(config.encoder_rows), tokens = static_cast<size_t>(config.max_source_tokens);
+  const size_t encoder =
+      Staging::rounded(rows * tokens * sizeof(int64_t)) + Staging::rounded(rows * sizeof(int32_t));
+  return std::max(encoder, cache.staging_bytes());
+}
+
+// Returns the bytes that the states, logits and alignments of an engine take.
+size_t large_bytes(const DeviceConfig& config) {
+  const auto slots = static_cast<size_t>(config.slots), encoded = static_cast<size_t>(config.encoder_rows);
+  size_t bytes = float_bytes(config.slots, config.vocabulary) +
+                 float_bytes(config.slots, config.alignment_heads * config.max_source_tokens);
+  for (const TensorSpec& spec : specs_of(config.source_states)) bytes += (slots + encoded) * spec.bytes();
+  for (const TensorSpec& spec : specs_of(config.target_states)) bytes += slots * spec.bytes();
+  return bytes;
+}
+
+// Returns the limit of ONNX Runtime's memory; 0: none. Throws OutOfMemory if nothing is left for it.
+int64_t arena_bytes(const DeviceConfig& config) {
+  if (config.memory_bytes <= 0) return 0;
+  const int64_t left = config.memory_bytes - static_cast<int64_t>(large_bytes(config));
+  if (left <= 0)
+    throw OutOfMemory("the slots take " + std::to_string(config.memory_bytes - left) + " bytes of " +
+                      std::to_string(config.memory_bytes));
+  return left;
+}
+
+// Uses the device until the end of the scope, in this thread.
+struct Use {
+  explicit Use(Device& device, bool captures = false) : hold(CaptureGate::process(), captures) { device.activate(); }
+  const CaptureGate::Hold hold;
+};
+
+}  // namespace
+
+DeviceModel::Parts::Parts(const DeviceConfig& config, int gpu, std::shared_ptr<Device> device, int64_t arena_bytes)
+    : cache(config, device),
+      logits(device, float_bytes(config.slots, config.vocabulary)),
+      alignments(device, float_bytes(config.slots, config.alignment_heads * config.max_source_tokens)),
+      inputs(device, static_cast<size_t>(config.slots) * kInputBytes),
+      pinned_inputs(device, inputs.bytes(), true),
+      results(device, result_bytes(config.slots, kUsualCount)),
+      pinned_results(device, results.bytes(), true),
+      last_id(device, sizeof(int64_t)),
+      staging(device, staging_bytes(config, cache)),
+      sessions(config, gpu, *device, arena_bytes) {}
+
+DeviceModel::DeviceModel(const DeviceConfig& config, int gpu)
+    : begin_id_(config.begin_id),
+      pad_id_(config.pad_id),
+      shrink_steps_(config.shrink_steps),
+      captured_(config.captured != 0),
+      device_(config.driver == nullptr ? open_host() : open_gpu(config.driver, gpu)),
+      shape_{static_cast<int32_t>(config.slots), static_cast<int32_t>(config.vocabulary),
+             static_cast<int32_t>(config.alignment_heads), static_cast<int32_t>(config.max_source_tokens),
+             static_cast<int32_t>(config.max_target_tokens)},
+      row_buckets_(config.slots, 1),
+      source_buckets_(config.max_source_tokens, config.least_capacity),
+      encoder_buckets_(config.encoder_rows, 1),
+      logits_(float_bytes(config.slots, config.vocabulary)),
+      alignments_(float_bytes(config.slots, config.alignment_heads * config.max_source_tokens)) {
+  const Use use(*device_);
+  parts_ = std::make_unique<Parts>(config, gpu, device_, arena_bytes(config));
+  const int64_t last_id = config.vocabulary - 1;
+  device_->upload(parts_->last_id.data(), &last_id, sizeof last_id);
+  parts_->cache.resize(parts_->sessions, parts_->staging, source_buckets_.least());
+  device_->synchronize();
+}
+
+DeviceModel::~DeviceModel() {
+  const CaptureGate::Hold hold(CaptureGate::process(), false);
+  try {
+    device_->activate();
+    device_->synchronize();
+  } catch (...) {  // a lost device has nothing to wait for
+  }
+  parts_.reset();
+}
+
+void DeviceModel::prepare() {
+  const StepBatch nothing;
+  for (auto capacity = source_buckets_.sizes().rbegin(); capacity != source_buckets_.sizes().rend(); ++capacity) {
+    {
+      const Use use(*device_);
+      parts_->cache.resize(parts_->sessions, parts_->staging, *capacity);
+      device_->synchronize();
+    }
+    for (auto bucket = row_buckets_.sizes().rbegin(); bucket != row_buckets_.sizes().rend(); ++bucket) {
+      const Use use(*device_, captured_);
+      decode(*bucket, nothing);
+      run_choice(*bucket, 1);
+      device_->synchronize();
+    }
+  }
+}
+
+void DeviceModel::encode(const EncodeBatch& batch) {
+  const Use use(*device_);
+  flush_branches();
+  const int64_t capacity = source_buckets_.of(*std::max_element(batch.lengths.begin(), batch.lengths.end()));
+  if (capacity > source_capacity()) parts_->cache.resize(parts_->sessions, parts_->staging, capacity);
+  shorter_steps_ = 0;
+  const int64_t* ids = batch.ids.data();
+  const int32_t* rows = batch.target_slots.data();
+  for (size_t first = 0; first < batch.lengths.size(); first += static_cast<size_t>(encoder_buckets_.most())) {
+    const size_t count = std::min(static_cast<size_t>(encoder_buckets_.most()), batch.lengths.size() - first);
+    encode_part(batch, first, count, ids, rows);
+    const auto lengths = batch.lengths.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto counts = batch.target_counts.begin() + static_cast<std::ptrdiff_t>(first);
+    ids = std::accumulate(lengths, lengths + static_cast<std::ptrdiff_t>(count), ids);
+    rows = std::accumulate(counts, counts + static_cast<std::ptrdiff_t>(count), rows);
+    device_->synchronize();
+  }
+}
+
+void DeviceModel::encode_part(const EncodeBatch& batch, size_t first, size_t count, const int64_t* ids,
+                              const int32_t* rows) {
+  const int64_t bucket = encoder_buckets_.of(static_cast<int64_t>(count)), capacity = source_capacity();
+  std::vector<int64_t> padded(static_cast<size_t>(bucket * capacity), pad_id_);
+  std::vector<int32_t> lengths(static_cast<size_t>(bucket), 1);
+  for (size_t index = 0; index < count; ++index) {
+    lengths[index] = batch.lengths[first + index];
+    std::copy(ids, ids + lengths[index], padded.begin() + static_cast<std::ptrdiff_t>(index) * capacity);
+    ids += lengths[index];
+  }
+  const auto [put_ids, put_lengths] = parts_->staging.put(padded, lengths);
+  DeviceBinding binding(parts_->sessions, parts_->sessions.encoder);
+  binding.input("source_ids", put_ids, ElementType::kInt64, {bucket, capacity});
+  binding.input("source_lengths", put_lengths, ElementType::kInt32, {bucket});
+  parts_->cache.bind_encoder(binding, bucket);
+  binding.run();
+  parts_->cache.write(parts_->sessions, parts_->staging, bucket, batch.target_counts.data() + first, count, rows);
+}
+
+StepScores DeviceModel::step(const StepBatch& batch) {
+  const int64_t longest = *std::max_element(batch.source_lengths.begin(), batch.source_lengths.end());
+  const int64_t bucket = bucket_of(batch), count = std::max(batch.best_count, 1);
+  {
+    const Use use(*device_);
+    flush_branches();
+    shrink(longest);
+  }
+  const Use use(*device_, captured_ && is_new(bucket));
+  decode(bucket, batch);
+  keep_candidates(batch);
+  run_choice(bucket, count);
+  fetch_logits(batch);
+  if (batch.aligned) fetch_alignments(bucket);
+  device_->synchronize();
+  if (batch.aligned) {
+    const auto heads = static_cast<size_t>(shape_.alignment_heads);
+    const auto capacity = static_cast<size_t>(source_capacity()), most = static_cast<size_t>(shape_.source_capacity);
+    auto* to = reinterpret_cast<float*>(alignments_.data());
+    for (const int32_t slot : batch.target_slots)
+      for (size_t head = 0; head < heads; ++head, to += most)
+        std::copy_n(fetched_alignments_.data() + (static_cast<size_t>(slot) * heads + head) * capacity, capacity, to);
+  }
+  return {reinterpret_cast<float*>(logits_.data()), collect(best_, batch.target_slots, bucket, count),
+          reinterpret_cast<const float*>(alignments_.data())};
+}
+
+Choices DeviceModel::choose(int32_t rows, int32_t best_count) {
+  const Use use(*device_);
+  const int64_t bucket = row_buckets_.of(rows), count = std::max(best_count, 1);
+  device_->upload(parts_->logits.data(), logits_.data(), float_bytes(rows, shape_.vocabulary));
+  run_choice(bucket, count);
+  device_->synchronize();
+  std::vector<int32_t> numbers(static_cast<size_t>(rows));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return collect(changed_, numbers, bucket, count);
+}
+
+// Copies whole rows before the next call that reads one: many branches cost as much as one.
+void DeviceModel::branch(int32_t from_slot, int32_t to_slot, int32_t) {
+  branch_sources_.push_back(from_slot);
+  branch_targets_.push_back(to_slot);
+}
+
+void DeviceModel::flush_branches() {
+  // A failing copy must not be repeated with slots that have new owners.
+  std::vector<int64_t> sources, targets;
+  sources.swap(branch_sources_);
+  targets.swap(branch_targets_);
+  parts_->cache.branch(parts_->sessions, parts_->staging, sources, targets);
+}
+
+void DeviceModel::fill(uint8_t byte) {
+  const Use use(*device_);
+  parts_->cache.fill(byte);
+  device_->synchronize();
+}
+
+void DeviceModel::shrink(int64_t longest) {
+  const int64_t fitting = source_buckets_.of(longest);
+  shorter_steps_ = fitting < source_capacity() ? shorter_steps_ + 1 : 0;
+  if (shorter_steps_ < shrink_steps_) return;
+  parts_->cache.resize(parts_->sessions, parts_->staging, fitting);
+  shorter_steps_ = 0;
+}
+
+int64_t DeviceModel::bucket_of(const StepBatch& batch) const {
+  return row_buckets_.of(*std::max_element(batch.target_slots.begin(), batch.target_slots.end()) + 1);
+}
+
+bool DeviceModel::is_new(int64_t bucket) const { return parts_->steps.count({bucket, source_capacity()}) == 0; }
+
+void DeviceModel::decode(int64_t bucket, const StepBatch& batch) {
+  const auto slots = static_cast<size_t>(shape_.slots), rows = static_cast<size_t>(bucket);
+  auto* token_ids = reinterpret_cast<int64_t*>(parts_->pinned_inputs.data());
+  auto* positions = reinterpret_cast<int32_t*>(token_ids + slots);
+  int32_t* lengths = positions + slots;
+  std::fill_n(token_ids, rows, begin_id_);
+  std::fill_n(positions, rows, 0);
+  std::fill_n(lengths, rows, 1);
+  for (size_t index = 0; index < batch.rows(); ++index) {
+    const auto row = static_cast<size_t>(batch.target_slots[index]);
+    token_ids[row] = batch.token_ids[index];
+    positions[row] = batch.positions[index];
+    lengths[row] = batch.source_lengths[index];
+  }
+  device_->upload(parts_->inputs.data(), parts_->pinned_inputs.data(), parts_->inputs.bytes());
+  BoundStep& step = bound_step(bucket);
+  if (step.first != nullptr) {
+    step.binding.run(step.first.get());
+    step.first.reset();
+  } else {
+    step.binding.run(step.later.get());
+  }
+}
+
+DeviceModel::BoundStep& DeviceModel::bound_step(int64_t bucket) {
+  const int64_t capacity = source_capacity();
+  const auto found = parts_->steps.find({bucket, capacity});
+  if (found != parts_->steps.end()) return found->second;
+  const auto slots = static_cast<size_t>(shape_.slots);
+  const char* inputs = parts_->inputs.data();
+  DeviceBinding binding(parts_->sessions, parts_->sessions.decoder);
+  binding.input("token_ids", inputs, ElementType::kInt64, {bucket});
+  binding.input("positions", inputs + slots * sizeof(int64_t), ElementType::kInt32, {bucket});
+  binding.input("source_lengths", inputs + slots * (sizeof(int64_t) + sizeof(int32_t)), ElementType::kInt32, {bucket});
+  parts_->cache.bind_decoder(binding, bucket);
+  binding.output("logits", parts_->logits.data(), ElementType::kFloat, {bucket, shape_.vocabulary});
+  if (shape_.alignment_heads > 0)
+    binding.output("alignments", parts_->alignments.data(), ElementType::kFloat,
+                   {bucket, shape_.alignment_heads, capacity});
+  // Ids of CUDA graphs begin with 1: ONNX Runtime reserves 0.
+  const int64_t graph_id = captured_ ? static_cast<int64_t>(parts_->steps.size()) + 1 : 0;
+  const ort::Api& api = parts_->sessions.api;
+  BoundStep step{std::move(binding), run_options(api, true, graph_id), run_options(api, false, graph_id)};
+  return parts_->steps.emplace(std::make_pair(bucket, capacity), std::move(step)).first->second;
+}
+
+void DeviceModel::run_choice(int64_t bucket, int64_t count) {
+  const size_t bytes = result_bytes(bucket, count);
+  if (bytes > parts_->results.bytes()) {
+    device_->synchronize();
+    parts_->choices.clear();  // they refer to the old memory
+    parts_->results = DeviceMemory(device_, bytes);
+    parts_->pinned_results = DeviceMemory(device_, bytes, true);
+  }
+  auto found = parts_->choices.find({bucket, count});
+  if (found == parts_->choices.end())
+    found = parts_->choices.emplace(std::make_pair(bucket, count), bind_choice(bucket, count)).first;
+  found->second.binding.run();
+  device_->download(parts_->pinned_results.data(), parts_->results.data(), bytes);
+}
+
+DeviceModel::BoundChoice DeviceModel::bind_choice(int64_t bucket, int64_t count) {
+  auto number = std::make_unique<const int64_t>(count);
+  char* ids = parts_->results.data();
+  char* log_sums = ids + static_cast<size_t>(bucket * count) * sizeof(int64_t);
+  char* scores = log_sums + static_cast<size_t>(bucket) * sizeof(float);
+  DeviceBinding binding(parts_->sessions, parts_->sessions.choose);
+  binding.input("logits", parts_->logits.data(), ElementType::kFloat, {bucket, shape_.vocabulary});
+  binding.input_number("count", number.get());
+  binding.input("last_id", parts_->last_id.data(), ElementType::kInt64, {1, 1});
+  binding.output("best_ids", ids, ElementType::kInt64, {bucket, count});
+  binding.output("log_sums", log_sums, ElementType::kFloat, {bucket, 1});
+  binding.output("best_scores", scores, ElementType::kFloat, {bucket, count});
+  return {std::move(number), std::move(binding)};
+}
+
+// Returns the results of some rows of a bucket, in their order.
+Choices DeviceModel::collect(Best& best, const std::vector<int32_t>& rows, int64_t bucket, int64_t count) const {
+  const auto columns = static_cast<size_t>(count);
+  const auto* ids = reinterpret_cast<const int64_t*>(parts_->pinned_results.data());
+  const auto* log_sums = reinterpret_cast<const float*>(ids + static_cast<size_t>(bucket) * columns);
+  const float* scores = log_sums + static_cast<size_t>(bucket);
+  best.log_sums.resize(rows.size());
+  best.scores.resize(rows.size() * columns);
+  best.ids.resize(rows.size() * columns);
+  for (size_t index = 0; index < rows.size(); ++index) {
+    const auto row = static_cast<size_t>(rows[index]);
+    best.log_sums[index] = log_sums[row];
+    std::copy_n(scores + row * columns, columns, best.scores.data() + index * columns);
+    std::copy_n(ids + row * columns, columns, best.ids.data() + index * columns);
+  }
+  return best.choices();
+}
+
+// Sets the logits of all other tokens to -inf on the host: a shortlist saves no time on a device.
+void DeviceModel::keep_candidates(const StepBatch& batch) {
+  const auto vocabulary = static_cast<size_t>(shape_.vocabulary);
+  std::vector<float> all, kept;
+  for (size_t index = 0; index < batch.candidates.size(); ++index) {
+    const CandidateList& candidates = *batch.candidates[index];
+    if (candidates.empty()) continue;
+    char* row = parts_->logits.data() + static_cast<size_t>(batch.target_slots[index]) * vocabulary * sizeof(float);
+    all.resize(vocabulary);
+    kept.assign(vocabulary, -std::numeric_limits<float>::infinity());
+    device_->download(all.data(), row, vocabulary * sizeof(float));
+    device_->synchronize();
+    for (const int32_t id : candidates.ids) kept.at(static_cast<size_t>(id)) = all.at(static_cast<size_t>(id));
+    device_->upload(row, kept.data(), vocabulary * sizeof(float));
+    device_->synchronize();
+  }
+}
+
+void DeviceModel::fetch_logits(const StepBatch& batch) {
+  const size_t bytes = float_bytes(1, shape_.vocabulary);
+  char* to = logits_.data();
+  for (const int32_t index : batch.scored_rows) {
+    const auto row = static_cast<size_t>(batch.target_slots[static_cast<size_t>(index)]);
+    device_->download(to, parts_->logits.data() + row * bytes, bytes);
+    to += bytes;
+  }
+}
+
+void DeviceModel::fetch_alignments(int64_t bucket) {
+  const auto size = static_cast<size_t>(bucket * shape_.alignment_heads * source_capacity());
+  fetched_alignments_.resize(size);
+  device_->download(fetched_alignments_.data(), parts_->alignments.data(), size * sizeof(float));
+}
+
+}  // namespace dragoman::cuda
