@@ -126,10 +126,6 @@ class Engine:
         self._step_started_seconds = None
 
     def _run(self) -> None:
-        try:
-            self._model.prepare()
-        except Exception:  # a model that fails here fails again at its first step, which reports the error
-            log.exception("prepare_failed")
         while not self._stopping and (self._running or self._scheduler.wait()):
             self.step()
 

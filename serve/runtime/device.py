@@ -138,7 +138,7 @@ class DeviceRuntime:
         manifest = graphs.manifest
         self.slots = slots
         self.model = graphs.open(1, slots)
-        self.prepare, self._vocabulary_size = self.model.prepare, manifest.vocabulary_size
+        self._vocabulary_size = manifest.vocabulary_size
         heads = len(manifest.alignment_heads) if graphs.aligned else 0
         # Attention weights of A alignment heads in the last aligned step, float32 [slots, A, S], valid for its rows.
         self.alignments = np.zeros((slots, heads, manifest.max_source_tokens), np.float32)

@@ -87,9 +87,6 @@ class HostRuntime(ABC):
     def __init__(self, slots: int) -> None:
         self.slots = slots
 
-    def prepare(self) -> None:  # noqa: B027 - a step may need no preparation
-        """Does nothing: the first step needs no preparation."""
-
     def encode(
         self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]
     ) -> None:

@@ -85,9 +85,6 @@ class Model(Protocol):
         `rows` are those of each source. No others use its encoding, and they do so until they get another source.
         """
 
-    def prepare(self) -> None:
-        """Does slow preparation once, in the thread that will run the steps."""
-
     def step(
         self,
         rows: NDArray[np.int64],

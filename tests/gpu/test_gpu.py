@@ -99,7 +99,7 @@ def test_logits_are_as_near_to_32_bits_as_those_of_pytorch_in_16_bits(
 def test_a_replayed_cuda_graph_computes_what_its_kernels_compute(bundle: Bundle) -> None:
     everything = list(range(len(LENGTHS)))
     captured, plain = (DeviceGraphs(bundle, 1, captured=value).runtime(8) for value in (True, False))
-    captured.prepare()
+    captured.model.prepare()
     assert decode(captured, everything).tobytes() == decode(plain, everything).tobytes()
 
 

@@ -167,9 +167,6 @@ class FakeModel:
                 self._alignments[row, 0, :length] = next_attention(length, self._targets[row, : position + 1])
         return self._logits
 
-    def prepare(self) -> None:
-        """Does nothing."""
-
     def step(
         self,
         rows: NDArray[np.int64],

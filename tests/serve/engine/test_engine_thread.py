@@ -11,7 +11,7 @@ from dragoman.serve.errors import DrainingError
 from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup
 from dragoman.serve.search.options import SearchOptions
 from tests.support.benches import MakeRunning, each_running_engine
-from tests.support.engines import MAX_TARGET_TOKENS, Bench, assert_alone
+from tests.support.engines import Bench, assert_alone
 from tests.support.fakes import ENDLESS_ID, FIRST_ID, FakeModel
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.native_loop import NativeBench
@@ -94,34 +94,3 @@ def test_stopping_ends_the_thread_of_an_idle_engine() -> None:
     assert "engine" in [thread.name for thread in threading.enumerate()]
     bench.engine.stop()
     assert "engine" not in [thread.name for thread in threading.enumerate()]
-
-
-class PreparedModel(FakeModel):
-    """A fake model that records the thread of `prepare`, and may fail there."""
-
-    prepared_in: str | None = None
-    prepare_error: Exception | None = None
-
-    def prepare(self) -> None:
-        self.prepared_in = threading.current_thread().name
-        if self.prepare_error is not None:
-            raise self.prepare_error
-
-
-@pytest.mark.parametrize("error", [None, RuntimeError("out of memory")])
-def test_prepare_runs_in_the_engine_thread_and_may_fail(error: Exception | None) -> None:
-    """A CUDA graph belongs to the thread that captured it. Without a capture, steps still compute."""
-    bench = Bench()
-    model = PreparedModel(bench.slots)
-    model.prepare_error = error
-    engine = bench.make_engine(model)
-    done = threading.Event()
-    sequence = DecodingSequence(
-        (4, 5), SearchOptions(max_target_tokens=MAX_TARGET_TOKENS), SequenceGroup(lambda _: done.set())
-    )
-    engine.start()
-    bench.scheduler.submit([sequence])
-    assert done.wait(WAIT_SECONDS)
-    engine.stop()
-    assert model.prepared_in == "engine"
-    assert_alone(sequence)

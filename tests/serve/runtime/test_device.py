@@ -15,7 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from structlog.testing import capture_logs
 
+from benchmarks.harness.errors import BenchmarkError
+from benchmarks.systems.native_engine import LiveNativeEngines, settings_of
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from dragoman.serve.bundle.bundle import Bundle, BundleError
 from dragoman.serve.bundle.manifest import StateSpec
@@ -24,6 +27,8 @@ from dragoman.serve.native.loop import LoopError
 from dragoman.serve.runtime import device, onnx_runtime, placement
 from dragoman.serve.runtime.device import DeviceGraphs, DeviceRuntime
 from dragoman.serve.runtime.native import NativeRuntime, NativeScores, NativeSessions
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.options import SearchOptions
 
 pytestmark = pytest.mark.skipif(bool(onnx_runtime.why_no_kernels()), reason="no native library")
 SLOTS = 6
@@ -106,7 +111,7 @@ def pair_of(sessions: NativeSessions, bundle: Bundle, seed: int = 1) -> Pair:
 @pytest.mark.parametrize("rows", range(1, SLOTS + 1))
 def test_every_number_of_rows_computes_what_native_graphs_compute(pair: Pair, rows: int) -> None:
     if rows % 2:
-        pair.actual.prepare()
+        pair.actual.model.prepare()
     pair.encode(*[5, 40, 1, 17, 33, 8][:rows])
     for _ in range(4):
         pair.step()
@@ -298,6 +303,22 @@ def test_a_failing_device_fails_a_step_and_a_later_one_works(states_bundle: Bund
         pair.step()
     stub.set()
     pair.step()
+
+
+def test_an_engine_survives_a_device_that_fails_at_its_start(states_bundle: Bundle, stub: Stub) -> None:
+    model = DeviceGraphs(states_bundle, 0, driver=stub.path).open(1, SLOTS)
+    wanted = [SequenceSpec((5, 6, EOS_ID), SearchOptions(max_target_tokens=3))]
+    stub.set(failing="cuMemcpyHtoDAsync_v2")
+    with capture_logs() as logs:
+        live = LiveNativeEngines(states_bundle, settings_of(states_bundle, engines=1, slots=SLOTS), model)
+        model.close()
+        with pytest.raises(BenchmarkError):
+            live.translate(wanted)
+        stub.set()
+        assert live.translate(wanted)[0].best.token_scores
+        live.close()
+    assert [entry["event"] for entry in logs] == ["prepare_failed", "encode_failed"]
+    assert stub.bytes == 0
 
 
 def test_the_plan_matches_the_memory_of_a_model(states_bundle: Bundle, stub: Stub) -> None:
