@@ -103,6 +103,8 @@ class Gpu : public Device {
 
 }  // namespace
 
-std::shared_ptr<Device> open_gpu(const std::string& driver, int number) { return std::make_shared<Gpu>(driver, number); }
+std::shared_ptr<Device> open_gpu(const std::string& driver, int number) {
+  return std::make_shared<Gpu>(driver, number);
+}
 
 }  // namespace dragoman::cuda

@@ -10,8 +10,6 @@
 namespace dragoman::cuda {
 namespace {
 
-// Bytes of the inputs of a row, which lie one behind the other for all slots: token, position, source length.
-constexpr size_t kInputBytes = sizeof(int64_t) + 2 * sizeof(int32_t);
 // Best tokens of each row that the results have room for from the start.
 constexpr size_t kUsualCount = 16;
 
@@ -19,11 +17,25 @@ size_t float_bytes(int64_t rows, int64_t columns) {
   return sizeof(float) * static_cast<size_t>(rows) * static_cast<size_t>(columns);
 }
 
-// The results of a bucket are ids, log-sums, then scores.
-size_t result_bytes(int64_t bucket, int64_t count) {
-  const auto rows = static_cast<size_t>(bucket), columns = static_cast<size_t>(count);
-  return rows * columns * (sizeof(int64_t) + sizeof(float)) + rows * sizeof(float);
-}
+// Where the inputs of a step lie in their block: token ids, then positions, then source lengths, of all slots.
+struct InputLayout {
+  explicit InputLayout(int64_t slots)
+      : positions(Staging::rounded(static_cast<size_t>(slots) * sizeof(int64_t))),
+        lengths(positions + Staging::rounded(static_cast<size_t>(slots) * sizeof(int32_t))),
+        bytes(lengths + static_cast<size_t>(slots) * sizeof(int32_t)) {}
+
+  const size_t positions, lengths, bytes;
+};
+
+// Where the results of a bucket lie in their block: ids, then log-sums, then scores.
+struct ResultLayout {
+  ResultLayout(int64_t bucket, int64_t count)
+      : log_sums(Staging::rounded(static_cast<size_t>(bucket * count) * sizeof(int64_t))),
+        scores(log_sums + Staging::rounded(static_cast<size_t>(bucket) * sizeof(float))),
+        bytes(scores + static_cast<size_t>(bucket * count) * sizeof(float)) {}
+
+  const size_t log_sums, scores, bytes;
+};
 
 size_t staging_bytes(const DeviceConfig& config, const DeviceCache& cache) {
   const auto rows = static_cast<size_t>(config.encoder_rows), tokens = static_cast<size_t>(config.max_source_tokens);
@@ -64,9 +76,9 @@ DeviceModel::Parts::Parts(const DeviceConfig& config, int gpu, std::shared_ptr<D
     : cache(config, device),
       logits(device, float_bytes(config.slots, config.vocabulary)),
       alignments(device, float_bytes(config.slots, config.alignment_heads * config.max_source_tokens)),
-      inputs(device, static_cast<size_t>(config.slots) * kInputBytes),
+      inputs(device, InputLayout(config.slots).bytes),
       pinned_inputs(device, inputs.bytes(), true),
-      results(device, result_bytes(config.slots, kUsualCount)),
+      results(device, ResultLayout(config.slots, kUsualCount).bytes),
       pinned_results(device, results.bytes(), true),
       last_id(device, sizeof(int64_t)),
       staging(device, staging_bytes(config, cache)),
@@ -232,10 +244,12 @@ int64_t DeviceModel::bucket_of(const StepBatch& batch) const {
 bool DeviceModel::is_new(int64_t bucket) const { return parts_->steps.count({bucket, source_capacity()}) == 0; }
 
 void DeviceModel::decode(int64_t bucket, const StepBatch& batch) {
-  const auto slots = static_cast<size_t>(shape_.slots), rows = static_cast<size_t>(bucket);
-  auto* token_ids = reinterpret_cast<int64_t*>(parts_->pinned_inputs.data());
-  auto* positions = reinterpret_cast<int32_t*>(token_ids + slots);
-  int32_t* lengths = positions + slots;
+  const InputLayout layout(shape_.slots);
+  const auto rows = static_cast<size_t>(bucket);
+  char* inputs = parts_->pinned_inputs.data();
+  auto* token_ids = reinterpret_cast<int64_t*>(inputs);
+  auto* positions = reinterpret_cast<int32_t*>(inputs + layout.positions);
+  auto* lengths = reinterpret_cast<int32_t*>(inputs + layout.lengths);
   std::fill_n(token_ids, rows, begin_id_);
   std::fill_n(positions, rows, 0);
   std::fill_n(lengths, rows, 1);
@@ -259,12 +273,12 @@ DeviceModel::BoundStep& DeviceModel::bound_step(int64_t bucket) {
   const int64_t capacity = source_capacity();
   const auto found = parts_->steps.find({bucket, capacity});
   if (found != parts_->steps.end()) return found->second;
-  const auto slots = static_cast<size_t>(shape_.slots);
+  const InputLayout layout(shape_.slots);
   const char* inputs = parts_->inputs.data();
   DeviceBinding binding(parts_->sessions, parts_->sessions.decoder);
   binding.input("token_ids", inputs, ElementType::kInt64, {bucket});
-  binding.input("positions", inputs + slots * sizeof(int64_t), ElementType::kInt32, {bucket});
-  binding.input("source_lengths", inputs + slots * (sizeof(int64_t) + sizeof(int32_t)), ElementType::kInt32, {bucket});
+  binding.input("positions", inputs + layout.positions, ElementType::kInt32, {bucket});
+  binding.input("source_lengths", inputs + layout.lengths, ElementType::kInt32, {bucket});
   parts_->cache.bind_decoder(binding, bucket);
   binding.output("logits", parts_->logits.data(), ElementType::kFloat, {bucket, shape_.vocabulary});
   if (shape_.alignment_heads > 0)
@@ -278,7 +292,7 @@ DeviceModel::BoundStep& DeviceModel::bound_step(int64_t bucket) {
 }
 
 void DeviceModel::run_choice(int64_t bucket, int64_t count) {
-  const size_t bytes = result_bytes(bucket, count);
+  const size_t bytes = ResultLayout(bucket, count).bytes;
   if (bytes > parts_->results.bytes()) {
     device_->synchronize();
     parts_->choices.clear();  // they refer to the old memory
@@ -294,25 +308,26 @@ void DeviceModel::run_choice(int64_t bucket, int64_t count) {
 
 DeviceModel::BoundChoice DeviceModel::bind_choice(int64_t bucket, int64_t count) {
   auto number = std::make_unique<const int64_t>(count);
-  char* ids = parts_->results.data();
-  char* log_sums = ids + static_cast<size_t>(bucket * count) * sizeof(int64_t);
-  char* scores = log_sums + static_cast<size_t>(bucket) * sizeof(float);
+  const ResultLayout layout(bucket, count);
+  char* results = parts_->results.data();
   DeviceBinding binding(parts_->sessions, parts_->sessions.choose);
   binding.input("logits", parts_->logits.data(), ElementType::kFloat, {bucket, shape_.vocabulary});
   binding.input_number("count", number.get());
   binding.input("last_id", parts_->last_id.data(), ElementType::kInt64, {1, 1});
-  binding.output("best_ids", ids, ElementType::kInt64, {bucket, count});
-  binding.output("log_sums", log_sums, ElementType::kFloat, {bucket, 1});
-  binding.output("best_scores", scores, ElementType::kFloat, {bucket, count});
+  binding.output("best_ids", results, ElementType::kInt64, {bucket, count});
+  binding.output("log_sums", results + layout.log_sums, ElementType::kFloat, {bucket, 1});
+  binding.output("best_scores", results + layout.scores, ElementType::kFloat, {bucket, count});
   return {std::move(number), std::move(binding)};
 }
 
 // Returns the results of some rows of a bucket, in their order.
 Choices DeviceModel::collect(Best& best, const std::vector<int32_t>& rows, int64_t bucket, int64_t count) const {
   const auto columns = static_cast<size_t>(count);
-  const auto* ids = reinterpret_cast<const int64_t*>(parts_->pinned_results.data());
-  const auto* log_sums = reinterpret_cast<const float*>(ids + static_cast<size_t>(bucket) * columns);
-  const float* scores = log_sums + static_cast<size_t>(bucket);
+  const ResultLayout layout(bucket, count);
+  const char* results = parts_->pinned_results.data();
+  const auto* ids = reinterpret_cast<const int64_t*>(results);
+  const auto* log_sums = reinterpret_cast<const float*>(results + layout.log_sums);
+  const auto* scores = reinterpret_cast<const float*>(results + layout.scores);
   best.log_sums.resize(rows.size());
   best.scores.resize(rows.size() * columns);
   best.ids.resize(rows.size() * columns);

@@ -26,7 +26,15 @@ struct TensorInfo;
 struct TypeInfo;
 struct Value;
 
-enum class ElementType : int { kUndefined = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt32 = 6, kInt64 = 7, kFloat16 = 10 };
+enum class ElementType : int {
+  kUndefined = 0,
+  kFloat = 1,
+  kUint8 = 2,
+  kInt8 = 3,
+  kInt32 = 6,
+  kInt64 = 7,
+  kFloat16 = 10,
+};
 enum class ErrorCode : int { kFail = 1, kInvalidArgument = 2 };
 enum class Characteristic : int { kRequired = 0, kOptional = 1, kVariadic = 2 };
 enum class AllocatorType : int { kDevice = 0, kArena = 1 };
