@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dragoman.serve.native.library import library_path
 
-VERSION = 7
+VERSION = 8
 
 
 class LoopError(Exception):

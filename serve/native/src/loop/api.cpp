@@ -11,7 +11,7 @@
 using namespace dragoman;
 
 // Increases with every change of the interface or the records.
-DRAGOMAN_API uint32_t dragoman_loop_version() { return 7; }
+DRAGOMAN_API uint32_t dragoman_loop_version() { return 8; }
 
 DRAGOMAN_API const char* dragoman_loop_error() { return last_error().c_str(); }
 
