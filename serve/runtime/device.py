@@ -112,7 +112,7 @@ class DeviceGraphs:
             gpus=self.gpus,
             engines=engines,
             memory_bytes=self.memory_bytes or 0,
-            captured=self.captured and self.gpus > 0,
+            captured=self.captured,  # the CPU ignores it
             slots=slots,
             vocabulary=manifest.vocabulary_size,
             begin_id=manifest.bos_id,
