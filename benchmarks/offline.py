@@ -31,6 +31,7 @@ from dragoman.model.config import Section
 from dragoman.model.scoring import score
 from dragoman.serve.bundle.manifest import Precision
 from dragoman.serve.host.system import available_cpus
+from dragoman.serve.host.tables import described
 
 # Precisions and devices of the baselines.
 KINDS: dict[Maker, tuple[str, ...]] = {
@@ -91,33 +92,24 @@ class OfflineSystem(Section):
 SYSTEMS = "dragoman:fp32 dragoman:int8 ctranslate2:fp32 ctranslate2:int8 pytorch"
 
 
+@described(__file__)
 class OfflinePlan(ModelsPlan):
     """The systems, and the sizes of batches and engines to try."""
 
     libraries = ("onnxruntime", "ctranslate2", "torch", "numpy")
 
-    systems: tuple[OfflineSystem, ...] = Field(
-        tuple(map(OfflineSystem.model_validate, SYSTEMS.split())),
-        min_length=1,
-        description="MAKER:PRECISION:VARIANT, as dragoman-loop:int8 or pytorch:fp16:cuda",
-    )
-    alone: int = Field(50, gt=0, description="number of sentences also translated one at a time")
-    trials: int = Field(2, gt=0, description="passes per size of a batch or an engine; the fastest pass counts")
+    systems: tuple[OfflineSystem, ...] = Field(tuple(map(OfflineSystem.model_validate, SYSTEMS.split())), min_length=1)
+    alone: int = Field(50, gt=0)
+    trials: int = Field(2, gt=0)
     batches: tuple[Batch, ...] = Field(
-        ("16:examples", "32:examples", "64:examples", "128:examples", "512:tokens", "2048:tokens"),
-        min_length=1,
-        description="batch sizes to try for baselines",
+        ("16:examples", "32:examples", "64:examples", "128:examples", "512:tokens", "2048:tokens"), min_length=1
     )
-    slots: tuple[Annotated[int, Field(ge=4)], ...] = Field(
-        (32, 64, 128), min_length=1, description="rows of each Dragoman engine to try"
-    )
-    engines: int | None = Field(None, gt=0, description="engines of Dragoman, threads of the others; null: one per CPU")
-    alone_threads: tuple[Positive, ...] = Field(
-        (1, 2), min_length=1, description="thread counts to try for one sentence at a time"
-    )
+    slots: tuple[Annotated[int, Field(ge=4)], ...] = Field((32, 64, 128), min_length=1)
+    engines: int | None = Field(None, gt=0)
+    alone_threads: tuple[Positive, ...] = Field((1, 2), min_length=1)
 
-    bergamot_python: Path | None = Field(None, description="interpreter that has bergamot==0.4.5")
-    marian_python: Path | None = Field(None, description="interpreter that has pymarian==1.12.42")
+    bergamot_python: Path | None = None
+    marian_python: Path | None = None
 
     @field_validator("systems")
     @classmethod

@@ -52,6 +52,7 @@ from dragoman.model.tokenizer.tokenizer import EOS_ID
 from dragoman.serve.bundle.manifest import BundleDirection, Precision
 from dragoman.serve.bundle.tokenizer import TOKENIZER_FILE, write_tokenizer
 from dragoman.serve.host.server_process import server_command
+from dragoman.serve.host.tables import described
 from dragoman.serve.settings import QUEUE_PER_SLOT
 
 DRAGOMAN: Maker = "dragoman"
@@ -81,35 +82,28 @@ class Setting(NamedTuple):
         return f"{self.copies} x {self.threads} threads{window}"
 
 
+@described(__file__)
 class OnlinePlan(ServersPlan):
     """The parameters of this benchmark."""
 
     libraries = ("onnxruntime", "ctranslate2", "aiohttp", "numpy")
 
-    run: Path | None = Field(
-        None,
-        description="training run or bundle with the model of both servers; null: a random model and made-up "
-        "sentences of the data's lengths",
-    )
-    random: TransformerConfig = Field(BASE, description="shape of the random model")
-    vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MAX_TOKENS, description="tokens of the random model")
-    interface: Literal["rest", "grpc"] = Field("rest", description="protocol of the requests")
-    server_processes: int = Field(1, ge=1, description="processes of Dragoman; CTranslate2 gets as many workers")
-    data: str = Field("multi30k:en-de", description="test data as in `dragoman evaluate`")
-    precision: Precision = Field("int8", description="precision of both servers")
-    searches: tuple[Literal["greedy", "beam 4"], ...] = Field(
-        ("greedy", "beam 4"), min_length=1, description="searches to measure"
-    )
-    windows_ms: tuple[Annotated[float, Field(ge=0)], ...] = Field(
-        (2.0, 5.0, 10.0), min_length=1, description="batching windows to try for the baseline"
-    )
-    slots: int = Field(32, ge=4, description="rows of each Dragoman engine")
-    alone_seconds: float = Field(5.0, gt=0, description="duration of the closed loop with one user")
-    trial_seconds: float = Field(6.0, gt=0, description="measured part of a trial of a rate or setting")
-    first_rate: float = Field(40.0, gt=0, description="rate of the first trial, requests per second")
-    tolerance: float = Field(0.1, gt=0, lt=1, description="relative tolerance of the capacity search")
-    max_lag_seconds: float = Field(0.02, gt=0, description="generator lag p99 above which a trial is void")
-    rounds: int = Field(3, ge=1, description="capacity searches per server, in turns")
+    run: Path | None = None
+    random: TransformerConfig = BASE
+    vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MAX_TOKENS)
+    interface: Literal["rest", "grpc"] = "rest"
+    server_processes: int = Field(1, ge=1)
+    data: str = "multi30k:en-de"
+    precision: Precision = "int8"
+    searches: tuple[Literal["greedy", "beam 4"], ...] = Field(("greedy", "beam 4"), min_length=1)
+    windows_ms: tuple[Annotated[float, Field(ge=0)], ...] = Field((2.0, 5.0, 10.0), min_length=1)
+    slots: int = Field(32, ge=4)
+    alone_seconds: float = Field(5.0, gt=0)
+    trial_seconds: float = Field(6.0, gt=0)
+    first_rate: float = Field(40.0, gt=0)
+    tolerance: float = Field(0.1, gt=0, lt=1)
+    max_lag_seconds: float = Field(0.02, gt=0)
+    rounds: int = Field(3, ge=1)
 
     def compared(self) -> tuple[ComparedModel, Corpus, int | None]:
         """Returns the model, the texts to translate, and the maximum of target tokens; None: the model's limit.

@@ -35,6 +35,7 @@ from dragoman.serve.bundle.manifest import (
     Precision,
     is_model_name,
 )
+from dragoman.serve.host.tables import described
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
 # More golden sentences add no information.
@@ -42,6 +43,7 @@ MAX_SENTENCES = 1000
 OF_IMPORTS = ("sentences", "max_source_tokens", "max_target_tokens")
 
 
+@described(__file__)
 class ExportCommand(BaseSettings):
     """Converts a trained model to a bundle for `dragoman serve`.
 
@@ -52,50 +54,24 @@ class ExportCommand(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_EXPORT_", frozen=True, extra="forbid")
 
-    run: CliPositionalArg[Path | None] = Field(
-        None, description="training run (its best checkpoint) or bundle of one to export"
-    )
-    from_marian: Path | None = Field(
-        None, description="folder of a Marian model, in Hugging Face's or its own format, for example OPUS-MT"
-    )
-    from_ctranslate2: Path | None = Field(None, description="folder of a CTranslate2 model, or Argos package")
-    out: Path = Field(description="new folder for the bundle")
-    name: str | None = Field(None, description="model name in metrics and responses; if omitted, the folder's name")
-    description: Description = Field(
-        "", description="texts that the model is for, for the page; if omitted, the bundle's"
-    )
-    license: Description = Field(
-        "", description="terms of the weights, as an SPDX expression; if omitted, the bundle's"
-    )
-    beam_size: int | None = Field(
-        None, ge=1, le=MAX_BEAM_SIZE, description="beam of requests that choose none; if omitted, the bundle's, or 1"
-    )
-    variant: GraphVariant = Field("cpu", description="processor: cpu, or cuda for NVIDIA GPUs")
-    precision: Precision = Field("fp32", description="number type; int8 is faster and less exact; fp16 for cuda")
-    align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = Field(
-        (), description="cross-attention heads, LAYER:HEAD from 0, of the aligned decoder"
-    )
-    shortlist: Specifications = Field(
-        (), description="sentence pairs for a shortlist, as for `dragoman evaluate`; if omitted, the source's"
-    )
-    quality: Specifications = Field(
-        (), description="test data as for `dragoman evaluate`; scores the bundle and its source"
-    )
-    source_language: str | None = Field(
-        None, description="source of the directions to export; imports: if the model's files lack it"
-    )
-    target_language: str | None = Field(
-        None, description="target of the directions to export; imports: if the model's files lack it"
-    )
-    sentences: Path | None = Field(
-        None, description="imports: file of at most 1,000 texts for golden sentences, one per line"
-    )
-    max_source_tokens: int | None = Field(
-        None, gt=1, le=MAX_TOKENS, description="imports: longest source; if omitted, 256 or the model's positions"
-    )
-    max_target_tokens: int | None = Field(
-        None, gt=1, le=MAX_TOKENS, description="imports: longest translation; if omitted, as for sources"
-    )
+    run: CliPositionalArg[Path | None] = None
+    from_marian: Path | None = None
+    from_ctranslate2: Path | None = None
+    out: Path
+    name: str | None = None
+    description: Description = ""
+    license: Description = ""
+    beam_size: int | None = Field(None, ge=1, le=MAX_BEAM_SIZE)
+    variant: GraphVariant = "cpu"
+    precision: Precision = "fp32"
+    align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = ()
+    shortlist: Specifications = ()
+    quality: Specifications = ()
+    source_language: str | None = None
+    target_language: str | None = None
+    sentences: Path | None = None
+    max_source_tokens: int | None = Field(None, gt=1, le=MAX_TOKENS)
+    max_target_tokens: int | None = Field(None, gt=1, le=MAX_TOKENS)
 
     def cli_cmd(self) -> None:
         """Exports the model and prints the size of the bundle."""

@@ -33,11 +33,13 @@ from dragoman.loadtest.tables import format_capacity, format_runs
 from dragoman.model.output_file import write_output
 from dragoman.model.provenance import Provenance, command_line
 from dragoman.serve.clients.options import ConnectionOptions, check_address
+from dragoman.serve.host.tables import described
 
 LIBRARIES = ("grpcio", "aiohttp", "numpy")
 _READY_MADE = {path.stem: path for path in sorted((Path(__file__).parent / "scenarios").glob("*.yaml"))}
 
 
+@described(__file__)
 class LoadCommand(ConnectionOptions):
     """Measure a running server under load.
 
@@ -58,38 +60,26 @@ class LoadCommand(ConnectionOptions):
         "out": "output",
     }
 
-    grpc_target: str = Field("127.0.0.1:8001", description="Address of the gRPC interface.")
-    rest_url: str = Field(
-        "http://127.0.0.1:8000", description="Base URL of REST and /metrics; https:// enables TLS for gRPC too."
-    )
+    grpc_target: str = "127.0.0.1:8001"
+    rest_url: str = "http://127.0.0.1:8000"
     scenario: str = Field(
         "steady",
         description=f"YAML file, or one of {', '.join(_READY_MADE)}.",
         json_schema_extra={"placeholder": "FILE|NAME"},
     )
-    protocol: tuple[LoadProtocol, ...] = Field(
-        (),
-        description="Protocols to measure, one run each. Default: as the scenario mixes them.",
-        json_schema_extra={"placeholder": "PROTOCOL,..."},
-    )
-    rate: Rate | None = Field(None, description="Requests per second of the phases; ramp, burst: at the start.")
-    duration_seconds: Seconds | None = Field(None, description="Length of the phases.")
+    protocol: tuple[LoadProtocol, ...] = Field((), json_schema_extra={"placeholder": "PROTOCOL,..."})
+    rate: Rate | None = None
+    duration_seconds: Seconds | None = None
     sentences: SentencesPath = None
     source_language: SourceLanguage = ""
     target_language: TargetLanguage = ""
-    model: str = Field("", description="Model to request, for servers of several.")
-    closed_loop: int | None = Field(
-        None, ge=1, description="Run a closed loop of N users; measures throughput, not latency under load."
-    )
-    find_capacity: bool = Field(
-        False, description="Search the highest rate that meets the objective, then measure around it."
-    )
-    latency_seconds: Seconds | None = Field(None, description="Latency bound of the objective.")
-    processes: int = Field(1, ge=1, description="Processes that generate load, for rates beyond one core.")
-    generator_cpus: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        (), description="CPUs of the load generator, best not the server's. Default: any."
-    )
-    out: Path | None = Field(None, description="Folder for load.json and load.html.")
+    model: str = ""
+    closed_loop: int | None = Field(None, ge=1)
+    find_capacity: bool = False
+    latency_seconds: Seconds | None = None
+    processes: int = Field(1, ge=1)
+    generator_cpus: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    out: Path | None = None
 
     def cli_cmd(self) -> None:
         """Runs the load and prints the report; exits with status 1 if a run is void."""

@@ -12,48 +12,32 @@ from pydantic_settings import BaseSettings, CliPositionalArg, PydanticBaseSettin
 
 from dragoman.model.errors import reason_of
 from dragoman.serve.host.system import DeviceChoice, available_cpus
+from dragoman.serve.host.tables import described
 
 if TYPE_CHECKING:
     from dragoman.serve.host.state import State
     from dragoman.serve.source import ModelSource
 
 
+@described(__file__)
 class ConnectionSettings(BaseModel):
     """Security and lifetime of client connections."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    tls_certificate_file: Path | None = Field(
-        None, description="PEM file: server certificate and intermediates; enables TLS on both ports"
-    )
-    tls_key_file: Path | None = Field(None, description="PEM file: key of the certificate, not encrypted")
-    tls_client_ca_file: Path | None = Field(
-        None, description="PEM file: authorities of client certificates; enables mutual TLS"
-    )
-    api_keys: SecretStr | None = Field(
-        None, min_length=1, description="API keys of clients, separated by white space; prefer DRAGOMAN_API_KEYS"
-    )
-    api_keys_file: Path | None = Field(
-        None, description="File with one API key per line, its name and limits; # begins a comment"
-    )
-    stored_api_keys: bool = Field(False, description="Accept the API keys of `dragoman keys`; needs --state-dir")
-    key_metrics: bool = Field(False, description="Count requests and characters by name of the API key in the metrics")
-    open_metrics: bool = Field(True, description="Serve /metrics without a key or a certificate")
-    http_max_connections_per_address: int | None = Field(
-        None, ge=1, description="Open REST connections per client address (default: no limit)"
-    )
-    grpc_keepalive_seconds: FiniteFloat = Field(
-        60.0, gt=0, description="Silence before the server pings a gRPC connection"
-    )
-    grpc_keepalive_timeout_seconds: FiniteFloat = Field(
-        20.0, gt=0, description="Time for the answer to a ping before the connection closes"
-    )
-    grpc_max_connection_age_seconds: float = Field(
-        300.0, gt=0, description="Age at which a gRPC connection takes no new calls; inf: never"
-    )
-    grpc_max_connection_age_grace_seconds: float = Field(
-        360.0, gt=0, description="Time for the open calls of a connection that reached its age"
-    )
+    tls_certificate_file: Path | None = None
+    tls_key_file: Path | None = None
+    tls_client_ca_file: Path | None = None
+    api_keys: SecretStr | None = Field(None, min_length=1)
+    api_keys_file: Path | None = None
+    stored_api_keys: bool = False
+    key_metrics: bool = False
+    open_metrics: bool = True
+    http_max_connections_per_address: int | None = Field(None, ge=1)
+    grpc_keepalive_seconds: FiniteFloat = Field(60.0, gt=0)
+    grpc_keepalive_timeout_seconds: FiniteFloat = Field(20.0, gt=0)
+    grpc_max_connection_age_seconds: float = Field(300.0, gt=0)
+    grpc_max_connection_age_grace_seconds: float = Field(360.0, gt=0)
 
 
 # Waiting rows per slot: a few times the work in progress admits bursts and sheds overload early.
@@ -64,62 +48,39 @@ SHIPPED_BUNDLE = Path(__file__).resolve().parent.parent / "bundles" / "included"
 STREAM_PER_SLOT = 2
 
 
+@described(__file__)
 class ModelSettings(BaseModel):
     """Settings that a model may override."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    slots: int = Field(32, ge=1, description="Rows per engine; each hypothesis of a beam takes one")
-    device: DeviceChoice = Field(
-        "auto", description="Where the model runs; auto: as the variant of the bundle requires"
-    )
-    device_memory_bytes: int | None = Field(
-        None, ge=1, description="Memory of the model per GPU (default: free memory)"
-    )
-    mode: Literal["throughput", "latency"] = Field(
-        "throughput", description="throughput: one engine per CPU; latency: one engine, one thread per CPU"
-    )
-    engines: int | None = Field(
-        None, ge=1, description="Engines, each with its own thread and slots (default: by mode)"
-    )
-    threads_per_engine: int | None = Field(None, ge=1, description="ONNX Runtime threads per engine (default: by mode)")
+    slots: int = Field(32, ge=1)
+    device: DeviceChoice = "auto"
+    device_memory_bytes: int | None = Field(None, ge=1)
+    mode: Literal["throughput", "latency"] = "throughput"
+    engines: int | None = Field(None, ge=1)
+    threads_per_engine: int | None = Field(None, ge=1)
     queue_limit: int | None = Field(
         None,
         ge=0,
         description=f"Rows that may wait; further requests are rejected (default: {QUEUE_PER_SLOT} per slot)",
     )
-    queue_timeout_seconds: float | None = Field(
-        None,
-        gt=0,
-        allow_inf_nan=False,
-        description="Longest wait before the start; never for TranslateMany (default: none)",
-    )
-    prefill_token_budget: int = Field(128, ge=1, description="Source tokens that join one engine between two steps")
-    running_token_budget: int | None = Field(
-        None, ge=1, description="Tokens that run together, source plus longest target (default: no limit)"
-    )
-    alignments: bool | None = Field(
-        None, description="Serve alignments and markup (default: if the bundle has alignment heads)"
-    )
-    shortlist: bool | None = Field(
-        None, description="Use the shortlist of a model that has one (default: as its bundle states)"
-    )
-    max_texts: int = Field(64, ge=1, description="Texts per request, at most slots plus queue")
-    max_text_characters: int = Field(10_000, ge=1, description="Unicode characters per text")
-    pinned: bool = Field(False, description="Keep the model in memory, whatever the limits of idle time and memory")
+    queue_timeout_seconds: float | None = Field(None, gt=0, allow_inf_nan=False)
+    prefill_token_budget: int = Field(128, ge=1)
+    running_token_budget: int | None = Field(None, ge=1)
+    alignments: bool | None = None
+    shortlist: bool | None = None
+    max_texts: int = Field(64, ge=1)
+    max_text_characters: int = Field(10_000, ge=1)
+    pinned: bool = False
 
 
+@described(__file__)
 class StateSettings(BaseModel):
     """Settings of what outlives a process."""
 
-    state_dir: Path | None = Field(
-        None, description="Folder for what outlives the process; processes of a machine may share it (default: none)"
-    )
-    state_url: SecretStr | None = Field(
-        None,
-        min_length=1,
-        description="PostgreSQL for many machines in place of SQLite in --state-dir; prefer DRAGOMAN_STATE_URL",
-    )
+    state_dir: Path | None = None
+    state_url: SecretStr | None = Field(None, min_length=1)
 
     def open_state(self) -> "State | None":
         """Returns the database; None: nothing outlives the process. Raises StateError if it cannot be used."""
@@ -138,104 +99,55 @@ PATH = r"^(/[A-Za-z0-9_/.-]*|off)$"
 _OWN_PREFIX = "/v1"
 
 
+@described(__file__)
 class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettings):
     """Settings of the service: models, addresses, limits, lifecycle, logs."""
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_", frozen=True, extra="forbid")
 
-    bundle: CliPositionalArg[Path] = Field(
-        SHIPPED_BUNDLE, description="Bundle, or folder of bundles (default: the included en, de, fr, cs bundle)"
-    )
-    config: Path | None = Field(None, description="YAML or TOML file with settings; flags and environment override it")
-    host: str = Field(
-        "0.0.0.0",  # noqa: S104 - a service in a container must be reachable from outside
-        description="Address to listen on; 127.0.0.1: only this machine",
-    )
-    http_port: int = Field(8000, ge=0, le=65535, description="Port of REST, probes and metrics; 0: a free port")
-    grpc_port: int = Field(8001, ge=0, le=65535, description="Port of gRPC; 0: a free port")
-    processes: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        1, description="Processes that serve the same ports, each with its share of the CPUs; auto: one per CPU"
-    )
-    models: dict[str, ModelSettings] = Field(
-        {}, description="Settings per model, by name; prefer the configuration file"
-    )
-    admin_key: SecretStr | None = Field(
-        None, min_length=1, description="Key for reloads over REST; prefer DRAGOMAN_ADMIN_KEY (default: no reloads)"
-    )
-    admin_key_file: Path | None = Field(None, description="File that holds the admin key")
-    cors_origins: tuple[str, ...] = Field((), description="Browser origins that may call REST; *: any")
-    libretranslate_path: str = Field(
-        "/", pattern=PATH, description="Prefix of the routes of LibreTranslate; off: none of them"
-    )
-    libretranslate_alternatives: int = Field(
-        5, ge=0, le=100, description="Most alternatives of a text over LibreTranslate's /translate"
-    )
-    libretranslate_suggestions: bool = Field(
-        False, description="Store translations that clients suggest over LibreTranslate's /suggest; needs --state-dir"
-    )
-    public_url: str | None = Field(
-        None,
-        pattern=r"^https?://[!-~]+$",
-        description="Address of the REST port for clients, for links in answers (default: that of the request)",
-    )
-    deepl_path: str = Field("/", pattern=PATH, description="Prefix of the routes of DeepL; off: none of them")
-    page: bool = Field(True, description="Serve a page for people at /")
-    max_body_bytes: int = Field(2 << 20, ge=1, description="Largest request body or message, also after decompression")
+    bundle: CliPositionalArg[Path] = SHIPPED_BUNDLE
+    config: Path | None = None
+    host: str = "0.0.0.0"  # noqa: S104 - a service in a container must be reachable from outside
+    http_port: int = Field(8000, ge=0, le=65535)
+    grpc_port: int = Field(8001, ge=0, le=65535)
+    processes: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
+    models: dict[str, ModelSettings] = Field({})
+    admin_key: SecretStr | None = Field(None, min_length=1)
+    admin_key_file: Path | None = None
+    cors_origins: tuple[str, ...] = ()
+    libretranslate_path: str = Field("/", pattern=PATH)
+    libretranslate_alternatives: int = Field(5, ge=0, le=100)
+    libretranslate_suggestions: bool = False
+    public_url: str | None = Field(None, pattern=r"^https?://[!-~]+$")
+    deepl_path: str = Field("/", pattern=PATH)
+    page: bool = True
+    max_body_bytes: int = Field(2 << 20, ge=1)
     stream_unanswered_texts: int | None = Field(
         None,
         ge=1,
         description=f"Unanswered texts that pause a TranslateMany stream (default: {STREAM_PER_SLOT} per slot)",
     )
-    result_cache_bytes: int | None = Field(None, ge=1, description="Memory of the result cache (default: no cache)")
-    request_timeout_seconds: FiniteFloat = Field(30.0, gt=0, description="Deadline of a request without one")
-    step_timeout_seconds: FiniteFloat = Field(
-        60.0, gt=0, description="A longer engine step counts as a hang: neither ready nor live"
-    )
-    load_timeout_seconds: FiniteFloat = Field(
-        300.0, gt=0, description="Longest time to open a bundle, and to load and verify it"
-    )
-    model_idle_seconds: FiniteFloat | None = Field(
-        None, gt=0, description="Time without a request after which a model leaves the memory (default: never)"
-    )
-    memory_limit: ByteSize | None = Field(
-        None,
-        ge=1,
-        description="Memory of all models, as in 2GB; the least recently used leave (default: no limit)",
-        json_schema_extra={"placeholder": "SIZE"},
-    )
-    on_demand: str | None = Field(
-        None,
-        description="Fetch models that requests need: all of the catalog, or pairs as en-de,fr-en (default: none)",
-        json_schema_extra={"without_value": "all", "placeholder": "LIST"},
-    )
-    on_demand_from: Literal["local", "nobody", "anyone"] = Field(
-        "local", description="Which requests may cause downloads, besides API keys with that right"
-    )
-    on_demand_max_bytes: ByteSize = Field(
-        ByteSize(10_000_000_000), ge=0, description="Size of all installed models at which none is fetched any more"
-    )
-    on_demand_downloads: int = Field(2, ge=1, description="Models that are fetched at once")
-    lame_duck_seconds: FiniteFloat = Field(
-        5.0, ge=0, description="Time to serve after the stop signal while readiness is off"
-    )
-    drain_seconds: FiniteFloat = Field(30.0, ge=0, description="Then: time for accepted requests to finish")
-    document_max_bytes: int = Field(10 << 20, ge=1, description="Largest document; documents require --state-dir")
-    document_max_unpacked_bytes: int = Field(
-        64 << 20, ge=1, description="Size of all parts of a packed document, such as docx"
-    )
-    documents_max_count: int = Field(1000, ge=1, description="Stored documents")
-    documents_max_bytes: int = Field(1 << 30, ge=1, description="Size of all stored documents together")
-    documents_keep_seconds: FiniteFloat = Field(
-        86_400.0, gt=0, description="Time until a translated document is deleted"
-    )
-    log_format: Literal["json", "console"] = Field("json", description="Format of the logs on standard error")
-    log_texts: bool = Field(False, description="Log the texts of requests and their translations")
-    trace_endpoint: str | None = Field(
-        None, min_length=1, description="OpenTelemetry collector (OTLP over gRPC), as in http://collector:4317"
-    )
-    trace_sample_ratio: float = Field(
-        0.001, ge=0, le=1, description="Share of traced requests among those without a traceparent"
-    )
+    result_cache_bytes: int | None = Field(None, ge=1)
+    request_timeout_seconds: FiniteFloat = Field(30.0, gt=0)
+    step_timeout_seconds: FiniteFloat = Field(60.0, gt=0)
+    load_timeout_seconds: FiniteFloat = Field(300.0, gt=0)
+    model_idle_seconds: FiniteFloat | None = Field(None, gt=0)
+    memory_limit: ByteSize | None = Field(None, ge=1, json_schema_extra={"placeholder": "SIZE"})
+    on_demand: str | None = Field(None, json_schema_extra={"without_value": "all", "placeholder": "LIST"})
+    on_demand_from: Literal["local", "nobody", "anyone"] = "local"
+    on_demand_max_bytes: ByteSize = Field(ByteSize(10_000_000_000), ge=0)
+    on_demand_downloads: int = Field(2, ge=1)
+    lame_duck_seconds: FiniteFloat = Field(5.0, ge=0)
+    drain_seconds: FiniteFloat = Field(30.0, ge=0)
+    document_max_bytes: int = Field(10 << 20, ge=1)
+    document_max_unpacked_bytes: int = Field(64 << 20, ge=1)
+    documents_max_count: int = Field(1000, ge=1)
+    documents_max_bytes: int = Field(1 << 30, ge=1)
+    documents_keep_seconds: FiniteFloat = Field(86_400.0, gt=0)
+    log_format: Literal["json", "console"] = "json"
+    log_texts: bool = False
+    trace_endpoint: str | None = Field(None, min_length=1)
+    trace_sample_ratio: float = Field(0.001, ge=0, le=1)
 
     @field_validator("libretranslate_path")
     @classmethod

@@ -23,6 +23,7 @@ from dragoman.model.scoring import Measure, Quality, bleu_metric, measure, measu
 from dragoman.model.text_table import format_table
 from dragoman.model.versions import installed_versions
 from dragoman.serve.clients.options import ConnectionOptions
+from dragoman.serve.host.tables import described
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ def _shares(quality: Quality) -> list[str]:
 LIBRARIES = ("dragoman", "sacrebleu", "sacremoses", "torch", "onnxruntime", "onnxruntime-gpu")
 
 
+@described(__file__)
 class EvaluateCommand(ConnectionOptions):
     """Translates a test set with a system and scores the translations against the references.
 
@@ -121,26 +123,18 @@ class EvaluateCommand(ConnectionOptions):
     }
 
     system: CliPositionalArg[str] = Field(description=EXPECTED)
-    data: Specifications = Field(
-        description="test set: multi30k:en-de, files:a.en,a.de, tsv:a.en-de.tsv or hf:NAME:en-de"
-    )
-    split: Literal["train", "validation", "test"] = Field("test", description="part of the data set, if it has parts")
-    multi30k_folder: Path | None = Field(None, description="folder of Multi30k; if omitted, $DRAGOMAN_MULTI30K")
-    baseline: str | None = Field(None, description="second system for comparison")
-    beam_size: int = Field(1, ge=1, description="hypotheses of the beam search; 1 is greedy search")
-    length_penalty: float = Field(
-        1.0, ge=0, description="beam search ranks by score / length^PENALTY; 0 ranks by score"
-    )
-    no_repeat_ngram_tokens: int = Field(
-        0, ge=0, le=1000, description="length of n-grams that do not occur twice in a translation; 0: off"
-    )
-    literature: bool = Field(False, description="adds BLEU of lowercased text in Moses tokens, as in papers")
-    output: Path | None = Field(None, description="file for the system's translations, one per line")
-    json_file: Path | None = Field(None, description="JSON file for all scores and settings")
-    minimum_bleu: float = Field(0.0, ge=0, le=100, description="exit with 1 if a direction has a lower BLEU")
-    minimum_exact: float = Field(
-        0.0, ge=0, le=1, description="exit with 1 if a direction has a lower share of exact matches"
-    )
+    data: Specifications
+    split: Literal["train", "validation", "test"] = "test"
+    multi30k_folder: Path | None = None
+    baseline: str | None = None
+    beam_size: int = Field(1, ge=1)
+    length_penalty: float = Field(1.0, ge=0)
+    no_repeat_ngram_tokens: int = Field(0, ge=0, le=1000)
+    literature: bool = False
+    output: Path | None = None
+    json_file: Path | None = None
+    minimum_bleu: float = Field(0.0, ge=0, le=100)
+    minimum_exact: float = Field(0.0, ge=0, le=1)
 
     def cli_cmd(self) -> None:
         """Translates and scores; prints one row per direction."""

@@ -22,6 +22,7 @@ from dragoman.model.errors import UserError
 from dragoman.serve.bundle.bundle import Bundle, damage_explained
 from dragoman.serve.bundle.manifest import Precision
 from dragoman.serve.host.system import DeviceChoice
+from dragoman.serve.host.tables import described
 
 # 8-bit rounding changes some translations: the share of equal ones is reported, but required only on request.
 DEMANDS: dict[Precision, Demands] = {
@@ -31,6 +32,7 @@ DEMANDS: dict[Precision, Demands] = {
 }
 
 
+@described(__file__)
 class VerifyCommand(BaseSettings):
     """Compares a bundle with its PyTorch model and checks batch invariance; exits with 1 on failure.
 
@@ -44,43 +46,23 @@ class VerifyCommand(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_VERIFY_", frozen=True, extra="forbid")
 
-    bundle: CliPositionalArg[Path] = Field(description="folder of the bundle")
-    run: Path | None = Field(None, description="training run or bundle of the model; if omitted, no PyTorch comparison")
-    original: Path | None = Field(
-        None,
-        description="checkpoint of an imported bundle: translates golden sentences with transformers or CTranslate2",
-    )
-    data: str | None = Field(
-        None,
-        description="sentences: multi30k:en-de, files:test.en,test.de or tsv:pairs.en-de.tsv; optional with --original",
-    )
-    split: Literal["train", "validation", "test"] = Field("test", description="part of the data set, if it has parts")
-    multi30k_folder: Path | None = Field(None, description="folder of Multi30k; if omitted, $DRAGOMAN_MULTI30K")
-    checks: tuple[Check, ...] = Field(
-        ("logits", "tokens", "invariance"), min_length=1, description="checks to run, separated by commas"
-    )
-    sentences: int = Field(1000, gt=0, description="logits, tokens: number of sentences from the start of the data")
-    beam_size: int = Field(4, ge=2, description="hypotheses of the beam search; greedy search is always checked")
-    length_penalty: float = Field(
-        1.0, ge=0, description="beam search ranks by score / length^PENALTY; 0 ranks by score"
-    )
-    logits_tolerance: float | None = Field(
-        None, ge=0, description="largest logit difference; if omitted 5e-4, fp16: 0.05, int8: as measured"
-    )
-    score_tolerance: float | None = Field(
-        None, ge=0, description="largest score difference in nats; if omitted 1e-3, fp16: 0.1, int8: any"
-    )
-    minimum_identical: float | None = Field(
-        None, ge=0, le=1, description="share of equal translations; if omitted 0.999, fp16: 0.99, int8: 0"
-    )
-    invariance_sentences: int = Field(512, gt=0, description="invariance: number of sentences")
-    batches: tuple[PositiveInt, ...] = Field(
-        (2, 8, 32, 128), min_length=1, description="invariance: concurrent translations, separated by commas"
-    )
-    device: DeviceChoice = Field(
-        "auto", description="device of the graphs; auto: cpu, or the first GPU for cuda graphs"
-    )
-    seed: int = Field(1, ge=0, description="invariance: seed of the random order")
+    bundle: CliPositionalArg[Path]
+    run: Path | None = None
+    original: Path | None = None
+    data: str | None = None
+    split: Literal["train", "validation", "test"] = "test"
+    multi30k_folder: Path | None = None
+    checks: tuple[Check, ...] = Field(("logits", "tokens", "invariance"), min_length=1)
+    sentences: int = Field(1000, gt=0)
+    beam_size: int = Field(4, ge=2)
+    length_penalty: float = Field(1.0, ge=0)
+    logits_tolerance: float | None = Field(None, ge=0)
+    score_tolerance: float | None = Field(None, ge=0)
+    minimum_identical: float | None = Field(None, ge=0, le=1)
+    invariance_sentences: int = Field(512, gt=0)
+    batches: tuple[PositiveInt, ...] = Field((2, 8, 32, 128), min_length=1)
+    device: DeviceChoice = "auto"
+    seed: int = Field(1, ge=0)
 
     def cli_cmd(self) -> None:
         """Runs the checks; prints one line per check."""

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from dragoman.serve.clients.lines import Lines, read_lines, read_whole, show_alignments, stream_lines, translate_lines
 from dragoman.serve.clients.options import ConnectionOptions, check_address
+from dragoman.serve.host.tables import described
 from dragoman.serve.languages.names import language_tag
 from dragoman.serve.local.options import RequestFields
 from dragoman.serve.protect.terms.entry import Entry
@@ -53,6 +54,7 @@ class _Wanted(RequestFields, total=False):
 FLAGS = {f"options.{name}": name for name in (field.replace("_", "-") for field in SearchFlags.model_fields)}
 
 
+@described(__file__)
 class TranslateCommand(ConnectionOptions):
     """Translate files, or standard input line by line or as one document.
 
@@ -75,50 +77,36 @@ class TranslateCommand(ConnectionOptions):
         "in_flight": "requests",
     }
 
-    files: CliPositionalArg[tuple[Path, ...]] = Field(
-        (),
-        description="Documents: txt, md, html, srt, vtt, po, xlf, json, arb, yaml, properties, strings, xml, resx, ts, "
-        "csv, tsv, ipynb, docx, pptx, odt, odp",
-    )
-    server: str | None = Field(None, description="Address of a running server's gRPC interface.")
-    bundle: Path | None = Field(None, description="Folder of one or several bundles, to translate without a server.")
-    model: str = Field("", description="Name of the model. Default: the first one with the direction.")
-    source_language: str = Field(
-        "", description="ISO 639-1 code of the source language, or auto; default: the only one, or auto."
-    )
-    target_language: str = Field("", description="ISO 639-1 code of the target language, if ambiguous.")
-    allow_pivot: bool = Field(False, description="Translate through a third language if no model has the direction.")
-    split_sentences: bool = Field(
-        True, description="Translate a line sentence by sentence. If off, each line is one sentence."
-    )
-    out: Path | None = Field(None, description="Folder for translated files.")
-    retranslate: bool = Field(False, description="Translate again what PO and XLIFF files have translated.")
-    columns: tuple[str, ...] = Field((), description="Columns of tables to translate, by name or number; default: all.")
-    csv_formulas: Literal["escape", "keep"] = Field(
-        "escape", description="Write an apostrophe before translations that begin as formulas in CSV, or keep them."
-    )
-    document: bool = Field(False, description="Translate the whole input as one text instead of line by line.")
-    format: Literal["text", "html", "xml"] = Field("text", description="Format of each line or of the document.")
-    ignore_tags: tuple[str, ...] = Field((), description="Tags whose content is not translated, in HTML and XML.")
-    splitting_tags: tuple[str, ...] = Field((), description="Tags that end a sentence, in HTML and XML.")
-    non_splitting_tags: tuple[str, ...] = Field((), description="Tags that end no sentence, in HTML and XML.")
-    placeholders: tuple[str, ...] = Field((), description="Kinds of placeholders that translations must have, or all.")
-    preserve_formatting: bool = Field(False, description="Letter case, final punctuation and emoji follow the text.")
-    terms: Path | None = Field(None, description="File of terms and their translations: tsv, csv or tbx.")
-    glossary: tuple[str, ...] = Field((), description="Ids of glossaries that the server stores.")
-    options: SearchFlags = Field(SearchFlags(), description="Beam search, sampling, lengths and extra output.")
-    scores: bool = Field(False, description="Write the score and a tab before each translation.")
-    stream: bool = Field(
-        False, description="Write each translation as it grows, one line at a time; ignores --in-flight."
-    )
+    files: CliPositionalArg[tuple[Path, ...]] = ()
+    server: str | None = None
+    bundle: Path | None = None
+    model: str = ""
+    source_language: str = ""
+    target_language: str = ""
+    allow_pivot: bool = False
+    split_sentences: bool = True
+    out: Path | None = None
+    retranslate: bool = False
+    columns: tuple[str, ...] = ()
+    csv_formulas: Literal["escape", "keep"] = "escape"
+    document: bool = False
+    format: Literal["text", "html", "xml"] = "text"
+    ignore_tags: tuple[str, ...] = ()
+    splitting_tags: tuple[str, ...] = ()
+    non_splitting_tags: tuple[str, ...] = ()
+    placeholders: tuple[str, ...] = ()
+    preserve_formatting: bool = False
+    terms: Path | None = None
+    glossary: tuple[str, ...] = ()
+    options: SearchFlags = SearchFlags()
+    scores: bool = False
+    stream: bool = False
     in_flight: int | None = Field(
         None,
         ge=1,
         description=f"Maximum number of concurrent lines; default: {BUNDLE_LINES}, with --server {SERVER_LINES}.",
     )
-    timeout_seconds: float = Field(
-        60.0, gt=0, le=MAX_TIMEOUT_SECONDS, description="Timeout of a line and of those translated with it."
-    )
+    timeout_seconds: float = Field(60.0, gt=0, le=MAX_TIMEOUT_SECONDS)
 
     def cli_cmd(self) -> None:
         """Translates until the input ends; a closed output or Ctrl-C ends the command without a message."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from dragoman.serve.host.tables import read_table
+from dragoman.serve.host.tables import described, read_table
 from dragoman.serve.settings import ServeSettings
 
 # Names of the reported values, as of the gauges.
@@ -43,25 +43,18 @@ def _total(reported: dict[str, dict[Any, float]], name: str) -> float:
 BROUGHT_BY_RAY = frozenset(read_table(__file__, "replaced.yaml"))
 
 
+@described(__file__)
 class RaySettings(ServeSettings):
     """Settings of each replica and of their number."""
 
-    cpus_per_replica: int = Field(1, ge=1, description="CPUs of a replica, reserved by Ray, for all of its engines")
-    min_replicas: int = Field(1, ge=1, description="Minimum number of replicas")
-    max_replicas: int = Field(10, ge=1, description="Maximum number of replicas")
-    look_back_seconds: FiniteFloat = Field(
-        30.0, gt=0, description="Period of the average of the load; replicas report it 3 times per period"
-    )
-    upscale_delay_seconds: FiniteFloat = Field(10.0, ge=0, description="Time with too few replicas before one is added")
-    downscale_delay_seconds: FiniteFloat = Field(
-        300.0, ge=0, description="Time with too many replicas before one is removed"
-    )
-    health_check_seconds: FiniteFloat = Field(
-        10.0, gt=0, description="Interval and timeout of health checks; after 3 failures Ray replaces the replica"
-    )
-    max_start_attempts: int = Field(
-        3, ge=1, description="Starts of a replica that does not become ready before the deployment fails"
-    )
+    cpus_per_replica: int = Field(1, ge=1)
+    min_replicas: int = Field(1, ge=1)
+    max_replicas: int = Field(10, ge=1)
+    look_back_seconds: FiniteFloat = Field(30.0, gt=0)
+    upscale_delay_seconds: FiniteFloat = Field(10.0, ge=0)
+    downscale_delay_seconds: FiniteFloat = Field(300.0, ge=0)
+    health_check_seconds: FiniteFloat = Field(10.0, gt=0)
+    max_start_attempts: int = Field(3, ge=1)
 
     @property
     def cpus(self) -> int:
