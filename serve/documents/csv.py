@@ -5,7 +5,7 @@ formula gets an apostrophe before it, unless the text of its cell began so.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest
@@ -19,7 +19,6 @@ _FIRST_ROW = re.compile(rf"(?:{_QUOTED}|[^\r\n])*+")
 # A cell has line ends, blanks around its text and a quote before it only in quotes.
 _SPECIAL = re.compile(r'[\r\n]|\A[\s"]|\s\Z')
 _Cell = tuple[int, str]
-UNKNOWN_COLUMN = "expected a name of the first row, or a number from 1"
 
 
 def parse_csv(content: bytes, request: DocumentRequest, delimiter: str = "") -> Document:
@@ -30,24 +29,21 @@ def parse_csv(content: bytes, request: DocumentRequest, delimiter: str = "") -> 
     text, encode = decode(content)
     row = _FIRST_ROW.match(text)
     bare = re.sub(_QUOTED, "", row[0] if row else "")
-    escaped = list[str]()
-    parts = _parts(text, delimiter or max(_DELIMITERS, key=bare.count), request, escaped)
-    return Table(SplicedDocument(text, parts, encode, request), escaped)
+    return Table(text, delimiter or max(_DELIMITERS, key=bare.count), encode, request)
 
 
-class Table:
+class Table(SplicedDocument):
     """A table; `notes` are about its translations, once it is written."""
 
-    def __init__(self, document: SplicedDocument, escaped: list[str]) -> None:
-        """Stores the document, which adds cells that get an apostrophe to `escaped`."""
-        self._document = document
-        self._escaped = escaped
-        self.segments = document.segments
+    def __init__(self, text: str, delimiter: str, encode: Callable[[str], bytes], request: DocumentRequest) -> None:
+        """Reads the cells; raises DocumentError if they are too many, or a column is missing."""
+        self._escaped = list[str]()
+        super().__init__(text, _parts(text, delimiter, request, self._escaped), encode, request)
 
     def write(self, translations: Sequence[str]) -> bytes:
         """Returns the translated table; raises DocumentError if it is too long or its encoding lacks a character."""
         self._escaped.clear()
-        return self._document.write(translations)
+        return super().write(translations)
 
     @property
     def notes(self) -> list[str]:
@@ -56,9 +52,9 @@ class Table:
         return [f"{number} cells begin as formulas and got an apostrophe (--csv-formulas keep)"] if number else []
 
 
-def find_columns(request: DocumentRequest, first_row: Sequence[str]) -> tuple[set[int], bool, list[str]]:
-    """Returns the indices of the chosen columns, whether the first row names any, and the names that it lacks."""
-    indices, named, unknown = set[int](), False, list[str]()
+def _find_columns(request: DocumentRequest, first_row: Sequence[str]) -> tuple[set[int], bool]:
+    """Returns the indices of the chosen columns, and whether the first row names any."""
+    indices, named = set[int](), False
     for name in request.columns:
         if name in first_row:
             indices.update(index for index, cell in enumerate(first_row) if cell == name)
@@ -66,16 +62,14 @@ def find_columns(request: DocumentRequest, first_row: Sequence[str]) -> tuple[se
         elif name.isdecimal() and int(name):
             indices.add(int(name) - 1)
         else:
-            unknown.append(name)
-    return indices, named, unknown
+            raise DocumentError(f"columns: {name!r}, expected a name of the first row, or a number from 1")
+    return indices, named
 
 
 def _parts(text: str, delimiter: str, request: DocumentRequest, escaped: list[str]) -> Iterator[Part]:
     rows = _rows(text, delimiter)
     first = next(rows)
-    chosen, named, unknown = find_columns(request, [_read(cell) for _, cell in first])
-    if unknown:
-        raise DocumentError(f"columns: {unknown[0]!r}, {UNKNOWN_COLUMN}")
+    chosen, named = _find_columns(request, [_read(cell) for _, cell in first])
     for row in rows if named else chain((first,), rows):
         for index, (start, cell) in enumerate(row):
             if request.columns and index not in chosen:

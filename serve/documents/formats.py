@@ -7,6 +7,7 @@ from dragoman.serve.documents.android import parse_android
 from dragoman.serve.documents.apple_strings import parse_strings
 from dragoman.serve.documents.csv import parse_csv
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Parse
+from dragoman.serve.documents.epub import parse_epub
 from dragoman.serve.documents.gettext import parse_po
 from dragoman.serve.documents.html import parse_html, parse_xhtml
 from dragoman.serve.documents.json import parse_json
@@ -52,6 +53,7 @@ FORMATS: dict[str, Parse] = {
     ".pptx": parse_office,
     ".odt": parse_opendocument,
     ".odp": parse_opendocument,
+    ".epub": parse_epub,
 }
 
 

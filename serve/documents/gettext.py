@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
+from dragoman.serve.documents.escapes import write_escapes
 from dragoman.serve.documents.splice import Edit, Part, Span, SplicedDocument, decode, decode_as, encoding_of
 from dragoman.serve.documents.tagged import value_part
 
@@ -22,7 +23,6 @@ _LINE = re.compile(r"[^\n]*+\n?+")
 _QUOTED = re.compile(r'"(?:[^"\\]++|\\.)*+"')
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
-_WRITTEN = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 
 
 @dataclass(slots=True)
@@ -148,5 +148,5 @@ def _part(
 
 
 def _write(before: str, after: str, marks: Sequence[str], number: int, text: str) -> list[str]:
-    written = f'"{(before + text + after).translate(_WRITTEN)}"'
+    written = f'"{write_escapes(before + text + after, chr(34))}"'
     return [*marks, *([written] * number)]

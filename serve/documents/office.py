@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
-from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Segment
 from dragoman.serve.documents.office_paragraphs import DRAWING, WORD, paragraph_parts
 from dragoman.serve.documents.package import Package
 from dragoman.serve.documents.splice import Part, Parts, splice
-from dragoman.serve.documents.xml import XmlText, decode_xml, escape, local
+from dragoman.serve.documents.xml import XmlText, decode_xml, local
+from dragoman.serve.documents.xml_values import element_part
 from dragoman.serve.protect.markup.tokens import Kind, names
 
 # A character of its text may take four bytes, and its translation as many.
@@ -31,11 +32,14 @@ ReadParts = Callable[[XmlText], Iterator[Part]]
 class PackedDocument:
     """Documents inside of a package. Their texts are read again when they are written: until then, they take memory."""
 
-    def __init__(self, content: bytes, package: Package, members: dict[str, Parts]) -> None:
-        """Stores the parts of members, by their names."""
+    def __init__(
+        self, content: bytes, package: Package, members: dict[str, Parts], finish: Callable[[bytes], bytes] = bytes
+    ) -> None:
+        """Stores the parts of members, by their names; `finish` returns what each becomes if any text changes."""
         self._content = content
         self._package = package
         self._members = members
+        self._finish = finish
 
     @property
     def segments(self) -> list[Segment]:
@@ -44,14 +48,15 @@ class PackedDocument:
 
     def write(self, translations: Sequence[str]) -> bytes:
         """Returns the package with the translations; raises DocumentError if they are too long or cannot be encoded."""
-        left, changed = iter(translations), dict[str, bytes]()
+        left, members, is_changed = iter(translations), dict[str, bytes](), False
         for name, parts in self._members.items():
             content = self._package.read(name)
             text, encode = decode_xml(content)
             written = encode(splice(text, parts, list(islice(left, len(parts.segments)))))
-            if written != content:
-                changed[name] = written
-        return self._package.replace(changed) if changed else self._content
+            is_changed |= written != content
+            if (finished := self._finish(written)) != content:
+                members[name] = finished
+        return self._package.replace(members) if is_changed else self._content
 
 
 def read_members(
@@ -118,23 +123,11 @@ def chart_parts(document: XmlText) -> Iterator[Part]:
     for index, token in enumerate(document.tokens):
         name = local(token.name)
         if token.kind is Kind.START:
-            text = document.ends[index] == index + 2 and document.tokens[index + 1].kind is Kind.TEXT
             named = name == _NAME and levels and levels[-1] in _NAMED
-            if text and (named or (strings and name in _VALUES)):
-                yield from _part(document, index)
+            part = element_part(document, index, DocumentRequest()) if named or (strings and name in _VALUES) else None
+            if part is not None:
+                yield part
             levels.append(name)
             strings += name in _STRINGS
         elif token.kind is Kind.END:
             strings -= levels.pop() in _STRINGS
-
-
-def _part(document: XmlText, index: int) -> Iterator[Part]:
-    """Yields the part of an element with nothing but text."""
-    text = document.plain(index + 1, index + 1)
-    bare = text.strip()
-    if not is_translatable(bare):
-        return
-    start = text.index(bare)
-    before, after = escape(text[:start]), escape(text[start + len(bare) :])
-    span = document.tokens[index].end, document.tokens[index + 2].start
-    yield Part(Segment(bare), (span,), lambda translation: (f"{before}{escape(translation)}{after}",))

@@ -38,3 +38,11 @@ def deb_of(files: Files) -> bytes:
         content += f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(member):<10}`\n".encode() + member
         content += b"\n" * (len(member) % 2)
     return content
+
+
+# A book without its page.
+EBOOK = {
+    "META-INF/container.xml": '<container><rootfiles><rootfile full-path="book.opf"/></rootfiles></container>',
+    "book.opf": '<package xmlns:dc="dc"><metadata><dc:title>A title</dc:title><dc:language>en</dc:language></metadata>'
+    '<manifest><item href="page.xhtml" media-type="application/xhtml+xml"/></manifest></package>',
+}

@@ -30,7 +30,7 @@ LAUGHS = (
     '<!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]><x>&c;</x>'
 )
 EXTERNAL = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><x>&a;</x>'
-PACKED = ("docx", "pptx", "odt", "odp")
+PACKED = ("docx", "pptx", "odt", "odp", "epub")
 
 
 @contextmanager
@@ -63,7 +63,8 @@ def refused(name: str, content: bytes, message: str) -> None:
 def test_entities_are_refused(name: str, markup: str) -> None:
     content = markup.encode()
     if name in PACKED:
-        content = pack(("[Content_Types].xml", content), ("content.xml", content))
+        members = ("[Content_Types].xml", "content.xml", "META-INF/container.xml")
+        content = pack(*((member, content) for member in members))
     refused(f"a.{name}", content, "internal DTD subset, expected none")
 
 

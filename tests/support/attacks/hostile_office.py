@@ -4,11 +4,12 @@ import gc
 import json
 import os
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import NamedTuple
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -16,6 +17,7 @@ import yaml
 
 from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment
 from dragoman.serve.documents.formats import parse_document
+from tests.support.packages import EBOOK
 
 MEBIBYTE = 1 << 20
 REQUEST = DocumentRequest("en", "de", max_texts=250_000)
@@ -41,13 +43,19 @@ def _odt(body: str) -> bytes:
     return _pack("<x/>", "content.xml", f'<o:d xmlns:o="o" xmlns:text="t" xmlns:draw="d">{body}</o:d>')
 
 
-def _pack(types: str, name: str, part: str) -> bytes:
+def _epub(body: str) -> bytes:
+    return _pack("<x/>", "page.xhtml", f"<html><body>{body}</body></html>", EBOOK)
+
+
+def _pack(types: str, name: str, part: str, others: Mapping[str, str] = MappingProxyType({})) -> bytes:
     # Keeps the ratio of the package below its limit.
     noise = Random(len(part)).randbytes(len(part) // _PART_PER_NOISE).hex()
     stream = BytesIO()
     with ZipFile(stream, "w", ZIP_DEFLATED) as file:
         file.writestr("[Content_Types].xml", types)
         file.writestr(name, f"<!--{noise}-->{part}")
+        for other, text in others.items():
+            file.writestr(other, text)
     return stream.getvalue()
 
 
@@ -56,7 +64,7 @@ def _xliff(body: str) -> bytes:
 
 
 # The documents are of the formats that are no plain text.
-WRITERS: dict[str, Callable[[str], bytes]] = {"docx": _docx, "pptx": _pptx, "odt": _odt, "xlf": _xliff}
+WRITERS: dict[str, Callable[[str], bytes]] = {"docx": _docx, "pptx": _pptx, "odt": _odt, "xlf": _xliff, "epub": _epub}
 
 
 class Attack(NamedTuple):
@@ -133,6 +141,7 @@ _MESSAGES = ('"\n"', '"\nmsgstr ""\n\nmsgid "', '"\nmsgid_plural "')
 _SPANS = [("<text:span>", "</text:span>")]
 _GRAMMARS = {
     "docx": _Grammar("<w:p>", _RUNS, _LINKS, "</w:p>"),
+    "epub": _Grammar("<p>", (*_TEXTS, "<br/>", "</p><p>", "<table/>"), [("<i>", "</i>")], "</p>"),
     "csv": _Grammar("", (*_VALUES, ",", '"', "\n", '"a"', '""', ";", "=a"), [("", "")], ""),
     "odt": _Grammar("<text:p>", (*_TEXTS, "<text:s/>", "<text:tab/>", "<text:p>a</text:p>"), _SPANS, "</text:p>"),
     "xlf": _Grammar("<trans-unit><source>", (*_TEXTS, *_CODES), [("<g>", "</g>")], "</source></trans-unit>"),
