@@ -18,7 +18,7 @@ port=${PORT:-18000}
   2>"$work/log" &
 server=$!
 started=$SECONDS
-until grep --quiet '"event": "ready"' "$work/log"; do
+until grep --quiet --no-messages '"event": "ready"' "$work/log"; do
   kill -0 "$server" 2>/dev/null || { cat "$work/log" >&2 && exit 1; }
   sleep 1
 done
