@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,7 @@ from dragoman.export.imports.t5_sources import instruction, madlad_rules
 from dragoman.export.source_model import Exportable, ImportedTokenizer, Languages
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.manifest import AttentionHead, BundleDirection
+from dragoman.serve.host.tables import read_table
 
 SPECIFICATION = "TransformerSpec"
 # Names of earlier specifications, which do not store the number of heads.
@@ -50,34 +52,10 @@ EARLIER_SPECIFICATIONS = {"": 8, "TransformerBase": 8, "TransformerBig": 16}
 # Revision 1 has the names of OpenNMT-tf. From 3 on, the number of heads is stored. From 5 on, each stack has its own
 # options.
 NAMED_BY_OPENNMT, FIRST_WITH_HEADS, FIRST_PER_STACK, NEWEST_REVISION = 1, 3, 5, 7
-# Parts of names of revision 1 and what replaces their first occurrence, in this order.
-# Source: CTranslate2's src/models/transformer.cc.
-EARLIER_NAMES = (
-    ("transformer/", ""),
-    (":0", ""),
-    ("w_embs", "embeddings/weight"),
-    ("kernel", "weight"),
-    ("LayerNorm", "layer_norm"),
-    ("dense", "projection"),
-    ("conv1d_", "linear_"),
-    ("conv1d", "linear_0"),
-)
-EARLIER_ENCODER_NAMES = (("multi_head", "self_attention"),)
-EARLIER_DECODER_NAMES = (("masked_multi_head", "self_attention"), ("multi_head", "attention"))
+_NAMES: dict[str, Any] = read_table(__file__, "ctranslate2.yaml")
 
 # CTranslate2's defaults, used if config.json has none.
 USUAL_EPSILON = {"layer": 1e-5, "rms": 1e-6}
-
-WHOLE_MODEL_OPTIONS = ("num_heads", "pre_norm", "activation", "embeddings_merge", "alignment_layer", "alignment_heads")
-ROOT_OPTIONS = (
-    "unk_token",
-    "bos_token",
-    "eos_token",
-    "with_source_bos",
-    "with_source_eos",
-    "with_target_bos",
-    "user_decoder_start_tokens",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +104,7 @@ def read_transformer(
     if file.revision < FIRST_PER_STACK:
         variables = _per_stack(variables)
     # Strings among the variables are the configuration of earlier versions.
-    stored = {name: value for name, value in variables.items() if name not in ROOT_OPTIONS}
+    stored = {name: value for name, value in variables.items() if name not in _NAMES["root options"]}
     scalars = {name: float(np.asarray(value)) for name, value in stored.items() if value.size == 1 and value.ndim == 0}
     for name, value in scalars.items():
         if not math.isfinite(value):
@@ -221,21 +199,22 @@ def _scale_outputs(variables: Variables, shape: Shape, parameters: dict[str, com
 
 def _current_name(name: str) -> str:
     """Returns the name that a variable of the first revision has now."""
-    side = EARLIER_ENCODER_NAMES if "encoder" in name else EARLIER_DECODER_NAMES
-    for earlier, current in (*EARLIER_NAMES, *side):
+    stack = "encoder" if "encoder" in name else "decoder"
+    for earlier, current in (*_NAMES["earlier names"], *_NAMES[f"earlier {stack} names"]):
         name = name.replace(earlier, current, 1)
     return name
 
 
 def _per_stack(variables: dict[str, Variable]) -> dict[str, Variable]:
     """Copies the options of the whole model to both stacks."""
+    options = _NAMES["whole model options"]
     handed = {
         f"{stack}/{name}": value
         for name, value in variables.items()
         for stack in ("encoder", "decoder")
-        if name in WHOLE_MODEL_OPTIONS
+        if name in options
     }
-    return {**{name: value for name, value in variables.items() if name not in WHOLE_MODEL_OPTIONS}, **handed}
+    return {**{name: value for name, value in variables.items() if name not in options}, **handed}
 
 
 def import_ctranslate2(path: Path, options: common.ImportOptions) -> Exportable:

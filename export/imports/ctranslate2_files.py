@@ -47,6 +47,7 @@ from dragoman.export.imports.stored import ArrayFile, StoredArray, from_bfloat16
 from dragoman.model.errors import first_problem, reason_of
 from dragoman.serve.bundle.files import open_file
 from dragoman.serve.bundle.manifest import MAX_AXES
+from dragoman.serve.host.tables import read_table
 
 OLDEST_VERSION, NEWEST_VERSION = 1, 6
 FIRST_WITH_SPECIFICATION, FIRST_WITH_ALIASES, FIRST_WITH_TYPES = 2, 3, 4
@@ -298,15 +299,7 @@ BPE_FILE = "bpe.model"
 VOCABULARIES = ("shared", "source", "target", "source_1")
 # First binary version with config.json; earlier ones store its fields as variables.
 FIRST_WITH_CONFIG = 6
-# File names of source and target SentencePiece models, in the model's folder or its parent.
-TOKENIZERS = (
-    ("source.spm", "target.spm"),
-    ("sentencepiece.model", "sentencepiece.model"),
-    ("sentencepiece.bpe.model", "sentencepiece.bpe.model"),
-    ("tokenizer.model", "tokenizer.model"),
-    ("spm.model", "spm.model"),
-    ("spiece.model", "spiece.model"),
-)
+TOKENIZERS: list[list[str]] = read_table(__file__, "ctranslate2.yaml")["tokenizers"]
 # The members of a package that are read.
 IN_FOLDER = (BPE_FILE, *{name for pair in TOKENIZERS for name in pair})
 MEMBERS = (

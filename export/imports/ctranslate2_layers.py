@@ -19,18 +19,11 @@ from dragoman.export.imports.distances import bias_per_distance, vectors_per_dis
 from dragoman.export.imports.stored import StoredArray
 from dragoman.model.config import Distances, InnerActivation
 from dragoman.model.imported_config import attention_fields
+from dragoman.serve.host.tables import read_table
 
 ACTIVATIONS: dict[int, InnerActivation] = {0: "relu", 1: "gelu_tanh", 2: "silu", 3: "gelu"}
 ACTIVATION_NAMES = ("ReLU", "GELU by tanh", "Swish", "GELU", "GELU by sigmoid", "tanh", "sigmoid")
-# Options without effect on tokens, as long as the REFUSED options are off.
-IGNORED = (
-    "alignment_layer",
-    "alignment_heads",
-    "embeddings_merge",
-    "alibi_use_positive_positions",
-    "scale_alibi",
-    "multi_query_attention",  # num_heads_kv decides
-)
+IGNORED: list[str] = read_table(__file__, "ctranslate2.yaml")["ignored options"]
 REFUSED = ("alibi",)
 Value = TypeVar("Value")
 

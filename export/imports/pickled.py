@@ -22,24 +22,14 @@ from typing import Any
 import numpy as np
 
 from dragoman.export.imports.stored import ArrayFile, StoredArray, from_bfloat16, member_offset
+from dragoman.serve.host.tables import read_table
 
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 # Operations of a pickle, and axes of a tensor, that no known checkpoint reaches.
 MAX_OPERATIONS = 1_000_000
 MAX_AXES = 8
 _BFLOAT16 = "bfloat16"
-STORAGES = {
-    "DoubleStorage": "float64",
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "BFloat16Storage": _BFLOAT16,
-    "LongStorage": "int64",
-    "IntStorage": "int32",
-    "ShortStorage": "int16",
-    "CharStorage": "int8",
-    "ByteStorage": "uint8",
-    "BoolStorage": "bool",
-}
+STORAGES: dict[str, str] = read_table(__file__, "types.yaml")["pytorch"]
 
 
 class PickledError(Exception):

@@ -11,23 +11,13 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from dragoman.export.imports.stored import ArrayFile, StoredArray, from_bfloat16
 from dragoman.serve.bundle.manifest import MAX_AXES
+from dragoman.serve.host.tables import read_table
 
 SIZE_BYTES = 8
 # The library has the same limit.
 MAX_HEADER_BYTES = 100_000_000
 BFLOAT16 = "BF16"
-TYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    BFLOAT16: "<u2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "i1",
-    "U8": "u1",
-    "BOOL": "?",
-}
+TYPES: dict[str, str] = read_table(__file__, "types.yaml")["safetensors"]
 
 
 class _Entry(BaseModel):

@@ -21,20 +21,13 @@ from dragoman.serve.edge.reader import TIMEOUT_PARAMETER
 from dragoman.serve.edge.route_table import DOCUMENTS, Route, RouteGroup, described_by_name
 from dragoman.serve.edge.schemas import BINARY, content_of, inlined_schema, object_of
 from dragoman.serve.errors import DocumentNotFoundError, DocumentNotReadyError, InvalidRequestError
+from dragoman.serve.host.tables import read_table
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.translation.fields import Fields, refusal
 from dragoman.serve.translation.markup import read_markup
 
 _FILE = content_of(BINARY, ("application/octet-stream",))
-_TEXTS = {
-    "source_language": {
-        "type": "string",
-        "description": "ISO 639-1 code, or `auto`: the server detects the language of the document. May be empty if a "
-        "single language is translated into the target language.",
-    },
-    "target_language": {"type": "string", "description": "ISO 639-1 code of the target language."},
-    "name": {"type": "string", "description": "Name of the file, whose end names the format."},
-}
+_TEXTS: dict[str, dict[str, str]] = read_table(__file__, "http.yaml")
 
 
 def create_documentation(options: type[Fields]) -> dict[str, Any]:

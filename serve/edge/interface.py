@@ -10,17 +10,10 @@ from starlette.responses import JSONResponse, Response
 
 from dragoman.serve.edge.schemas import content_of
 from dragoman.serve.errors import ServiceError
+from dragoman.serve.host.tables import read_table
 from dragoman.serve.observability.request_metrics import Method
 
-_STATUSES: Mapping[int, str] = {
-    HTTPStatus.REQUEST_TIMEOUT: "The body did not arrive in time.",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body exceeds the limit.",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The content encoding is unknown.",
-    HTTPStatus.TOO_MANY_REQUESTS: "Too many requests; retry later.",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "The server failed.",
-    HTTPStatus.SERVICE_UNAVAILABLE: "The server starts, stops or has failed.",
-    HTTPStatus.GATEWAY_TIMEOUT: "The deadline passed.",
-}
+_STATUSES: dict[int, str] = read_table(__file__, "interface.yaml")
 
 
 def error_documentation(

@@ -3,21 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from dragoman.serve.host.tables import read_table
+
 TRANSLATION, MODELS, DOCUMENTS, GLOSSARIES = "Translation", "Models", "Documents", "Glossaries"
 OPEN_INFERENCE, DEEPL, LIBRETRANSLATE = "Open Inference Protocol", "DeepL", "LibreTranslate"
 KEYS, OPERATION = "API keys", "Operation"
-# Tags of the OpenAPI document, in this order, with their descriptions.
-TAGS = {
-    TRANSLATION: "Translates, scores and aligns texts, and detects their languages.",
-    MODELS: "The served models: languages, limits, and reloads.",
-    DOCUMENTS: "Files that the server translates in the background. Requires `--state-dir`.",
-    GLOSSARIES: "Stored terms with given translations. Requires `--state-dir`.",
-    OPEN_INFERENCE: "The protocol of KServe and Triton, version 2, over REST.",
-    DEEPL: "The interface of DeepL: its clients work with the address of this server.",
-    LIBRETRANSLATE: "The interface of LibreTranslate: its clients work with the address of this server.",
-    KEYS: "API keys with limits. Requires the administrator's key.",
-    OPERATION: "Probes and metrics.",
-}
+# Descriptions of the tags of the OpenAPI document, in its order.
+TAGS: dict[str, str] = read_table(__file__, "route_table.yaml")
 # The OpenAPI document leaves such routes out.
 HIDDEN = {"include_in_schema": False}
 

@@ -19,12 +19,6 @@ from dragoman.serve.errors import DocumentNotReadyError, InvalidRequestError
 from dragoman.serve.observability.logs import RequestRecord
 
 DOCUMENT = "/v2/document"
-_STATUSES = {
-    JobStatus.QUEUED: "queued",
-    JobStatus.TRANSLATING: "translating",
-    JobStatus.DONE: "done",
-    JobStatus.FAILED: "error",
-}
 # Clients expect that a document is not done right after its upload.
 _SOONEST_SECONDS = 1.0
 _PARAMETERS = frozenset(
@@ -77,7 +71,7 @@ class DeepLDocuments:
         """Returns the status of a document."""
         job = await self._find(request, document_id)
         status = _status(job)
-        answer: dict[str, Any] = {"document_id": job.id.upper(), "status": _STATUSES[status]}
+        answer: dict[str, Any] = {"document_id": job.id.upper(), "status": status}
         if status is JobStatus.TRANSLATING:
             elapsed_seconds = time.time() - job.created_seconds
             remaining_seconds = elapsed_seconds * (job.segments - job.translated) / max(1, job.translated)
@@ -85,7 +79,7 @@ class DeepLDocuments:
         elif status is JobStatus.DONE:
             answer["billed_characters"] = job.characters
         elif status is JobStatus.FAILED:
-            answer["error_message"] = job.error
+            answer |= {"status": "error", "error_message": job.error}
         return JSONResponse(answer)
 
     async def result(self, request: Request, document_id: str) -> Response:
