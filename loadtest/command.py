@@ -33,7 +33,7 @@ from dragoman.loadtest.tables import format_capacity, format_runs
 from dragoman.model.output_file import write_output
 from dragoman.model.provenance import Provenance, command_line
 from dragoman.serve.clients.options import ConnectionOptions, check_address
-from dragoman.serve.host.tables import described
+from dragoman.serve.host.tables import described, read_table
 
 LIBRARIES = ("grpcio", "aiohttp", "numpy")
 _READY_MADE = {path.stem: path for path in sorted((Path(__file__).parent / "scenarios").glob("*.yaml"))}
@@ -52,13 +52,7 @@ class LoadCommand(ConnectionOptions):
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_LOAD_", frozen=True, extra="forbid")
 
-    HELP_GROUPS: ClassVar[dict[str, str]] = {
-        "scenario": "load",
-        "closed_loop": "measurement",
-        "grpc_target": "server connection",
-        "processes": "load generator",
-        "out": "output",
-    }
+    HELP_GROUPS: ClassVar[dict[str, str]] = read_table(__file__, "command.yaml")["groups"]
 
     grpc_target: str = "127.0.0.1:8001"
     rest_url: str = "http://127.0.0.1:8000"

@@ -23,7 +23,7 @@ from dragoman.model.scoring import Measure, Quality, bleu_metric, measure, measu
 from dragoman.model.text_table import format_table
 from dragoman.model.versions import installed_versions
 from dragoman.serve.clients.options import ConnectionOptions
-from dragoman.serve.host.tables import described
+from dragoman.serve.host.tables import described, read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +114,7 @@ class EvaluateCommand(ConnectionOptions):
         env_prefix="DRAGOMAN_EVALUATE_", frozen=True, extra="forbid", cli_shortcuts={"json-file": "json"}
     )
 
-    HELP_GROUPS: ClassVar[dict[str, str]] = {
-        "data": "test data",
-        "baseline": "comparison",
-        "beam_size": "search",
-        "literature": "output",
-        "minimum_bleu": "required quality",
-    }
+    HELP_GROUPS: ClassVar[dict[str, str]] = read_table(__file__, "command.yaml")["groups"]
 
     system: CliPositionalArg[str] = Field(description=EXPECTED)
     data: Specifications

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from dragoman.serve.clients.lines import Lines, read_lines, read_whole, show_alignments, stream_lines, translate_lines
 from dragoman.serve.clients.options import ConnectionOptions, check_address
-from dragoman.serve.host.tables import described
+from dragoman.serve.host.tables import described, read_table
 from dragoman.serve.languages.names import language_tag
 from dragoman.serve.local.options import RequestFields
 from dragoman.serve.protect.terms.entry import Entry
@@ -69,13 +69,7 @@ class TranslateCommand(ConnectionOptions):
         env_prefix="DRAGOMAN_TRANSLATE_", env_nested_delimiter="__", frozen=True, extra="forbid", cli_shortcuts=FLAGS
     )
 
-    HELP_GROUPS: ClassVar[dict[str, str]] = {
-        "server": "server or bundle",
-        "model": "translation",
-        "out": "input",
-        "scores": "output",
-        "in_flight": "requests",
-    }
+    HELP_GROUPS: ClassVar[dict[str, str]] = read_table(__file__, "translate.yaml")["groups"]
 
     files: CliPositionalArg[tuple[Path, ...]] = ()
     server: str | None = None

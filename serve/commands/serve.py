@@ -5,31 +5,18 @@ import signal
 import sys
 from typing import ClassVar
 
-from pydantic import Field
-
+from dragoman.serve.host.tables import described, read_table
 from dragoman.serve.settings import ServeSettings
 
 
+@described(__file__)
 class ServeCommand(ServeSettings):
     """Serve one bundle, or all bundles in a folder, over gRPC and REST."""
 
     # The groups have the order of --help.
-    HELP_GROUPS: ClassVar[dict[str, str]] = {
-        "bundle": "addresses and models",
-        "slots": "engine",
-        "max_texts": "limits of a request",
-        "max_body_bytes": "limits of the service",
-        "step_timeout_seconds": "life cycle",
-        "tls_certificate_file": "TLS and authentication",
-        "admin_key": "TLS and authentication",
-        "grpc_keepalive_seconds": "gRPC connections",
-        "log_format": "logs and traces",
-        "print_config": "other",
-    }
+    HELP_GROUPS: ClassVar[dict[str, str]] = read_table(__file__, "serve.yaml")["groups"]
 
-    print_config: bool = Field(
-        False, description="Print the resulting settings as a YAML file without secrets, and exit"
-    )
+    print_config: bool = False
 
     def cli_cmd(self) -> None:
         """Serves until a signal stops the process, or prints the settings."""
