@@ -21,8 +21,12 @@ _KEPT = ("xliff:g",)
 _SPACES = re.compile(r"[ \t\r\n]+")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 # Quotes outside of tags and escapes mean nothing in the text.
-_QUOTE = re.compile(r'<[^<>]*>|\\.|"', re.DOTALL)
-_TAG = re.compile(r"(<[^<>]*>)")
+_MARKUP = r"""<![^<>]*+>|<(?:[^<>"']|"[^"<]*+"|'[^'<]*+')*+>"""
+_QUOTE = re.compile(rf'{_MARKUP}|\\.|"', re.DOTALL)
+_TAG = re.compile(f"({_MARKUP})")
+# Blanks that Android would drop: at the ends, and all but the first of a run.
+_DROPPED = re.compile(rf"{_MARKUP}|\A | \Z|(?<= ) ")
+_QUOTE_REFERENCE = re.compile(rf"{_MARKUP}|&(?:quot|apos|#34|#39);")
 # How a string is written: its text with references, in a CDATA section, or as it is, with tags of XML.
 _Form = Literal["escaped", "cdata", "tagged"]
 _AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d+|#x[0-9A-Fa-f]+);)")
@@ -56,11 +60,12 @@ def _part(document: XmlText, index: int, request: DocumentRequest) -> Part | Non
     form: _Form = "escaped"
     value = unescape(bare)
     if bare.startswith(_CDATA) and bare.find(_CDATA_END) == len(bare) - len(_CDATA_END):
-        form, value = "cdata", bare[len(_CDATA) : -len(_CDATA_END)]
+        form, value = "cdata", bare[len(_CDATA) : -len(_CDATA_END)].strip()
     elif "<" in bare:
         if _CDATA in bare or "<?" in bare:
             return None
-        form, value = "tagged", bare
+        form = "tagged"
+        value = _QUOTE_REFERENCE.sub(lambda found: unescape(found[0]) if found[0][0] == "&" else found[0], bare)
     quoted = bool(_QUOTED.fullmatch(value))
     value = value[1:-1] if quoted else _SPACES.sub(" ", _QUOTE.sub(lambda found: found[0].removeprefix('"'), value))
     ignored = (*request.ignore_tags, *_KEPT)
@@ -81,5 +86,8 @@ def _escape(text: str, quoted: bool) -> str:
 
 
 def _quote(value: str, quoted: bool) -> str:
-    """Returns a value in quotes, or with a backslash before a character that would begin a reference."""
-    return f'"{value}"' if quoted else re.sub(r"\A[@?]", r"\\\g<0>", value)
+    """Returns a value in quotes, or with escapes of dropped blanks and a character that would begin a reference."""
+    if quoted:
+        return f'"{value}"'
+    value = _DROPPED.sub(lambda found: r"\u0020" if found[0] == " " else found[0], value)
+    return re.sub(r"\A[@?]", r"\\\g<0>", value)

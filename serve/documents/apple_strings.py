@@ -16,6 +16,8 @@ _TOKEN = re.compile(
 def parse_strings(content: bytes, request: DocumentRequest) -> Document:
     """Parses a strings file."""
     text, encode = decode(content)
+    if "\0" in text or text.lstrip("\ufeff \t\r\n").startswith("<"):
+        raise DocumentError("not a strings file: expected names and texts in quotes, not a property list in XML or NUL")
     return SplicedDocument(text, _parts(text, request), encode, request)
 
 
@@ -30,6 +32,7 @@ def _parts(text: str, request: DocumentRequest) -> Iterator[Part]:
                 raise DocumentError(f"line {line}: not a strings file: expected a text in quotes")
             value = read_escapes(token["TEXT"][1:-1])
             part = value_part(value, (token.span("TEXT"),), request.ignore_tags, _write) if is_value else None
+            is_value = False
             if part is not None:
                 yield part
 

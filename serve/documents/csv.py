@@ -1,7 +1,8 @@
 """CSV and TSV: each cell with words is a segment; the dialect stays, and so do the quotes of a cell.
 
 If columns are chosen by name, the first row names them and stays. A translation that a spreadsheet would read as a
-formula gets an apostrophe before it, unless the text of its cell began so.
+formula gets an apostrophe before it, unless the text of its cell began so. Formulas with `=` stay, and so do cells
+with a quote before their text that is no quote of a whole cell.
 """
 
 import re
@@ -13,11 +14,12 @@ from dragoman.serve.documents.splice import Part, SplicedDocument, decode
 from dragoman.serve.documents.tagged import value_part
 
 _DELIMITERS = ",;\t|"
-_FORMULA = ("=", "+", "-", "@")
+_FORMULA = (*"=+-@", *"\uff1d\uff0b\uff0d\uff20")
 _QUOTED = r'"(?:[^"]|"")*+"'
 _FIRST_ROW = re.compile(rf"(?:{_QUOTED}|[^\r\n])*+")
-# A cell has line ends, blanks around its text and a quote before it only in quotes.
-_SPECIAL = re.compile(r'[\r\n]|\A[\s"]|\s\Z')
+# A cell has line ends and a quote before its text only in quotes.
+_SPECIAL = re.compile(r'[\r\n]|\A\s*+"')
+_NUMBER = re.compile("0{0,9}[1-9][0-9]{0,6}")
 _Cell = tuple[int, str]
 
 
@@ -59,7 +61,7 @@ def _find_columns(request: DocumentRequest, first_row: Sequence[str]) -> tuple[s
         if name in first_row:
             indices.update(index for index, cell in enumerate(first_row) if cell == name)
             named = True
-        elif name.isdecimal() and int(name):
+        elif _NUMBER.fullmatch(name):
             indices.add(int(name) - 1)
         else:
             raise DocumentError(f"columns: {name!r}, expected a name of the first row, or a number from 1")
@@ -75,6 +77,8 @@ def _parts(text: str, delimiter: str, request: DocumentRequest, escaped: list[st
             if request.columns and index not in chosen:
                 continue
             value = _read(cell)
+            if value.lstrip().startswith("=" if value != cell else ("=", '"')):
+                continue
             kept = request.csv_formulas == "keep" or value.lstrip().startswith(_FORMULA)
             given = "" if value != cell else delimiter, None if kept else escaped
             part = value_part(value, ((start, start + len(cell)),), request.ignore_tags, _write, *given)
@@ -84,7 +88,7 @@ def _parts(text: str, delimiter: str, request: DocumentRequest, escaped: list[st
 
 def _rows(text: str, delimiter: str) -> Iterator[list[_Cell]]:
     mark = re.escape(delimiter)
-    cell = re.compile(rf"({_QUOTED}(?=[{mark}\r\n]|\Z)|[^{mark}\r\n]*+)({mark}|\r\n|\r|\n|\Z)")
+    cell = re.compile(rf"( *+{_QUOTED}(?=[{mark}\r\n]|\Z)|[^{mark}\r\n]*+)({mark}|\r\n|\r|\n|\Z)")
     row, position = list[_Cell](), int(text.startswith("\ufeff"))
     while found := cell.match(text, position):
         row.append((found.start(), found[1]))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, BinaryIO, NamedTuple
 
 from pydantic import Field
 
@@ -19,8 +19,8 @@ class JobStatus(StrEnum):
     FAILED = "failed"
 
 
-# Columns of a request.
-MAX_CHOSEN = 256
+# Columns of a request, and characters of the name of one.
+MAX_CHOSEN, MAX_NAME = 256, 1024
 _OF_DOCUMENT = ("retranslate", "ignore_tags", "columns", "csv_formulas")
 
 
@@ -35,7 +35,7 @@ class JobOptions(Fields):
     preserve_formatting: bool = Field(False, description="Whether letter case and final punctuation follow the text.")
     retranslate: bool = Field(False, description="Whether to translate texts again that the document has translated.")
     ignore_tags: tuple[str, ...] = Field((), description="Tags of HTML whose content is not translated, besides code.")
-    columns: tuple[str, ...] = Field(
+    columns: tuple[Annotated[str, Field(max_length=MAX_NAME)], ...] = Field(
         (), max_length=MAX_CHOSEN, description="Columns of tables to translate, by name or number; default: all."
     )
     csv_formulas: CsvFormulas = Field("escape", description="Whether an apostrophe precedes what is a formula in CSV.")

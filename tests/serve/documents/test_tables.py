@@ -37,9 +37,10 @@ def test_a_translation_becomes_no_formula_of_csv(
     assert all(note.startswith("1 cells begin as formulas") for note in document.notes)
 
 
-def test_a_column_that_a_table_lacks_is_refused() -> None:
-    with pytest.raises(DocumentError, match="columns: 'c', expected a name of the first row, or a number from 1"):
-        parse_document("a.csv", b"a,b\n", DocumentRequest("en", "de", columns=("a", "c")))
+@pytest.mark.parametrize("column", ["c", "9" * 5000, "0" * 5000 + "1", "\u0664"])
+def test_a_column_that_a_table_lacks_is_refused(column: str) -> None:
+    with pytest.raises(DocumentError, match=f"columns: '{column}', expected a name of the first row, or a number"):
+        parse_document("a.csv", b"a,b\n", DocumentRequest("en", "de", columns=("a", column)))
 
 
 def notebook(*lines: str, ensure_ascii: bool = False) -> bytes:
