@@ -129,7 +129,7 @@ def _put_behind(process_id: int) -> None:
 
     The process itself would come too late: libraries start threads when they are imported.
     """
-    with suppress(ProcessLookupError):
-        os.setpriority(os.PRIO_PROCESS, process_id, NICENESS)
+    with suppress(OSError):  # it has ended
+        os.setpriority(os.PRIO_PROCESS, process_id, max(NICENESS, os.getpriority(os.PRIO_PROCESS, process_id)))
         cpus = sorted(os.sched_getaffinity(process_id))
         os.sched_setaffinity(process_id, cpus[: len(cpus) // 2 or 1])
