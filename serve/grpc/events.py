@@ -8,6 +8,7 @@ next event. So a busy server needs no system call and no switch of threads for a
 import asyncio
 import threading
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any
 
 from grpc._cython.cygrpc import CompletionQueue, CompletionType  # type: ignore[import-not-found]
@@ -33,6 +34,8 @@ class Events:
         self.queue = CompletionQueue()
         self.closed = False
         self._loop = asyncio.get_running_loop()
+        # Each call starts in it: the context of an operation belongs to another call.
+        self._context = copy_context()
         self._taken = 0
         # Whether the events are taken in the next iteration, after the pause, or once the thread has one.
         self._soon = self._paused = self._asleep = False
@@ -43,7 +46,7 @@ class Events:
         """Takes the events in the next iteration; must be called after an operation has been started."""
         if not self._soon:
             self._soon = True
-            self._loop.call_soon(self._take_soon)
+            self._loop.call_soon(self._take_soon, context=self._context)
 
     def close(self) -> None:
         """Ends the queue, after the last event."""
@@ -97,7 +100,7 @@ class Events:
         self._taken, many = 0, self._taken >= MANY
         if many:
             self._paused = True
-            self._loop.call_later(PAUSE_SECONDS, self._take_later)
+            self._loop.call_later(PAUSE_SECONDS, self._take_later, context=self._context)
         else:
             self._asleep = True
             self._sleep.release()

@@ -121,15 +121,17 @@ class GrpcServer:
         self._events.expect()
 
     def _accept(self, path: str, event: Any) -> None:
-        if not event.success:  # the server stops
+        if not event.success or self._events.closed:  # the server stops
             return
-        if path == UNKNOWN:
-            refuse(event.call)
-        else:
-            self._idle.clear()
-            self._calls.add(ServerCall(event, self._handlers[path], self._events, self._end))
-        if self.accepts:
-            self._expect_call(path)
+        try:
+            if path == UNKNOWN:
+                refuse(event.call)
+            else:
+                self._calls.add(ServerCall(event, self._handlers[path], self._events, self._end))
+                self._idle.clear()
+        finally:
+            if self.accepts:
+                self._expect_call(path)
 
     def _end(self, call: ServerCall) -> None:
         self._calls.discard(call)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from typing import Any, NoReturn
 
 import grpc
@@ -49,7 +50,7 @@ class ServerCall:
         self._end = end
         self._loop = asyncio.get_running_loop()
         self._trailing: Metadata = ()
-        self._started = self._ended = self._closed = False
+        self._started = self._ended = self._answered = self._closed = False
         self._aborted: grpc.aio.AbortError | None = None
         self._callbacks: list[Callable[[ServerCall], object]] = []
         self._task = self._loop.create_task(self._serve())
@@ -106,7 +107,8 @@ class ServerCall:
     async def write(self, message: Any) -> None:
         """Sends a message; raises grpc.aio.BaseError if the client has gone away or the call has ended."""
         self._check_open()
-        await self._run(*self._first(), SendMessageOperation(self._handler.response_serializer(message), _NO_FLAGS))
+        data = self._handler.response_serializer(message)
+        await self._run(*self._first(), SendMessageOperation(data, _NO_FLAGS))
 
     async def write_all(self, messages: deque[Any], written: Callable[[], object]) -> None:
         """Sends messages until there are none left, and calls a function after each. Raises as `write`.
@@ -114,26 +116,8 @@ class ServerCall:
         Messages that are ready together share a packet.
         """
         self._check_open()
-        done, serialize = self._loop.create_future(), self._handler.response_serializer
-
-        def proceed(event: Event = None) -> None:
-            if done.done():
-                return
-            try:
-                if event is not None:
-                    if not event.success:
-                        raise _gone()
-                    written()
-                if messages:
-                    data = serialize(messages.popleft())
-                    flags = WriteFlag.buffer_hint if messages else _NO_FLAGS
-                    self._begin((*self._first(), SendMessageOperation(data, flags)), proceed)
-                else:
-                    done.set_result(None)
-            except grpc.aio.BaseError as error:
-                done.set_exception(error)
-
-        proceed()
+        done = self._loop.create_future()
+        self._write_next(messages, written, done, None)
         await done
 
     async def abort(self, code: StatusCode, details: str = "", metadata: Metadata = ()) -> NoReturn:
@@ -165,18 +149,47 @@ class ServerCall:
                 with suppress(grpc.aio.BaseError):
                     await self._send_status(StatusCode.UNKNOWN, f"Unexpected {type(error).__name__}", self._trailing)
 
+    def _write_next(
+        self, messages: deque[Any], written: Callable[[], object], done: asyncio.Future[None], event: Event | None
+    ) -> None:
+        if done.done():
+            return
+        if event is not None and not event.success:
+            done.set_exception(_gone())
+            return
+        try:
+            if event is not None:
+                written()
+            if not messages:
+                done.set_result(None)
+                return
+            data = self._handler.response_serializer(messages.popleft())
+            first = self._first()  # the core would keep it back with a message that may wait
+            flags = WriteFlag.buffer_hint if messages and not first else _NO_FLAGS
+            # A new function each time: one that names itself would keep the call in the core.
+            following = partial(self._write_next, messages, written, done)
+            self._begin((*first, SendMessageOperation(data, flags)), following)
+        except Exception as error:  # noqa: BLE001 - raised by the await
+            done.set_exception(error)
+
     def _finish(self, _: object) -> None:
         self._ended, self._aborted = True, None  # a reference cycle
-        for callback in self._callbacks:
-            callback(self)
-        self._end_if_over()
+        if not self._answered and not self._closed:  # the handler was canceled, or its status cannot be sent
+            self._call.cancel(StatusCode.UNKNOWN.value[0], "the call has ended without a status")
+        try:
+            for callback in self._callbacks:
+                callback(self)
+        finally:
+            self._end_if_over()
 
     async def _send_status(self, code: StatusCode, details: str, metadata: Metadata, *last: Any) -> None:
+        status = SendStatusFromServerOperation(tuple(metadata), code.value[0], details, _NO_FLAGS)
         first = self._first()
         self._ended = True
-        await self._run(
-            *first, *last, SendStatusFromServerOperation(tuple(metadata), code.value[0], details, _NO_FLAGS)
-        )
+        sent = self._start(*first, *last, status)
+        self._answered = True
+        if not await sent:
+            raise _gone()
 
     def _first(self) -> tuple[Any, ...]:
         """Returns the operation that precedes all messages, once."""
@@ -196,16 +209,20 @@ class ServerCall:
             raise grpc.aio.UsageError("the call has ended")
 
     async def _run(self, *operations: Any) -> None:
+        if not await self._start(*operations):
+            raise _gone()
+
+    def _start(self, *operations: Any) -> asyncio.Future[bool]:
+        """Starts operations; the result is whether they succeed."""
         ended = self._loop.create_future()
         self._begin(operations, lambda event: None if ended.done() else ended.set_result(event.success))
-        if not await ended:
-            raise _gone()
+        return ended
 
     def _begin(self, operations: tuple[Any, ...], end: Callable[[Event], object]) -> None:
         if self._events.closed:
             raise _gone()
         if self._call.start_server_batch(operations, end):
-            raise grpc.aio.InternalError("an operation of this kind is still running")
+            raise grpc.aio.InternalError("the core refuses the operation")
         self._events.expect()
 
     def _close(self, event: Event) -> None:
