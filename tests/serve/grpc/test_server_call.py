@@ -39,7 +39,8 @@ def _written(message: bytes) -> bytes:
 
 
 async def answers(channel: grpc.aio.Channel, name: str) -> list[bytes]:
-    call = channel.stream_stream(f"/test/{name}")(iter([b"question"]), timeout=10)
+    method: Any = channel.stream_stream(f"/test/{name}")
+    call = method(iter([b"question"]), timeout=10)
     return [message async for message in call]
 
 
