@@ -25,6 +25,9 @@ from dragoman.loadtest.scenario import LoadRequest, RequestKind, SearchOptions
 from dragoman.model.data.corpus import read_corpus
 from dragoman.model.run import RunFolder
 from dragoman.model.tokenizer.tokenizer import EOS_ID, Tokenizer
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 CPUS = sorted(os.sched_getaffinity(0))
 # No test reads the figures: a trial shows little more than that servers answer.
@@ -144,13 +147,7 @@ def translate(
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, [[1, 2, 3, 4]]),
-        ({"size": 2, "window_seconds": 60.0}, [[1, 2], [3, 4]]),
-        ({"window_seconds": 0.0}, [[1, 2, 3, 4]]),
-    ],
-    ids=["within the window", "full", "queued, without a window"],
+    ("changes", "expected"), [pytest.param(*row, id=name) for name, row in CASES["sentences share a batch"].items()]
 )
 def test_sentences_share_a_batch(server: BaselineServer, changes: dict[str, float], expected: list[list[int]]) -> None:
     parrot = Parrot()

@@ -17,6 +17,9 @@ from dragoman.loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
 from dragoman.loadtest.scenario import LoadProtocol, LoadRequest, RequestKind
 from dragoman.protos import translation_pb2, translation_pb2_grpc
 from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse, TranslateStreamResponse, Translation
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 GrpcHandler = Callable[[TranslateRequest, Context], Awaitable[int]]
@@ -152,8 +155,7 @@ def test_a_rejection_over_grpc_is_named_by_its_status() -> None:
 @pytest.mark.parametrize("protocol", ["rest", "rest-stream"])
 @pytest.mark.parametrize(
     ("body", "status", "outcome"),
-    [({"reason": "queue_full"}, 429, "429 queue_full"), ("<h1>Bad gateway</h1>", 502, "502 unexpected body")],
-    ids=["server", "proxy"],
+    [pytest.param(*row, id=name) for name, row in CASES["a rejection over rest is named by status and reason"].items()],
 )
 def test_a_rejection_over_rest_is_named_by_status_and_reason(
     body: object, status: int, outcome: str, protocol: LoadProtocol
@@ -176,13 +178,7 @@ def test_the_timeout_is_sent_over_rest() -> None:
     assert send_rest(answer_if_sent, ask("One.", protocol="rest", timeout_seconds=1.5)) == [OK]
 
 
-@pytest.mark.parametrize(
-    ("protocol", "outcome"),
-    [
-        *((protocol, "UNAVAILABLE") for protocol in ("grpc", "grpc-stream", "grpc-many")),
-        *((protocol, "ClientConnectorError") for protocol in ("rest", "rest-stream")),
-    ],
-)
+@pytest.mark.parametrize(("protocol", "outcome"), CASES["an unreachable server is an outcome"])
 def test_an_unreachable_server_is_an_outcome(protocol: LoadProtocol, outcome: str) -> None:
     assert asyncio.run(send(Targets("127.0.0.1:1", "http://127.0.0.1:1"), ask("One.", protocol=protocol))) == [outcome]
 

@@ -15,8 +15,11 @@ from dragoman.loadtest.reliability.soak import MAX_GROWTH_MEBIBYTES, MIX, MORE, 
 from dragoman.loadtest.server_metrics import ServerState
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support import served_fakes
+from tests.support.cases import cases
 from tests.support.fake_bundles import direction, put_bundle
 from tests.support.promises import Measured
+
+CASES = cases(__file__)
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
@@ -140,15 +143,7 @@ def test_equal_counts_match_and_unknown_outcomes_are_tolerated() -> None:
     assert list(mismatches(SEEN, COUNTED, {})) == []
 
 
-@pytest.mark.parametrize(
-    ("method", "outcome", "count"),
-    [
-        *[("grpc translate", "ok", 6), ("grpc translate", "ok", 4)],
-        *[("rest translate", "too_large", 0), ("rest translate", "internal", 1)],
-        *[("grpc translate_stream", "ok", 1), ("grpc translate_stream", "cancelled", 4)],
-        ("rest translate_stream", "ok", 1),
-    ],
-)
+@pytest.mark.parametrize(("method", "outcome", "count"), CASES["a different count is reported"])
 def test_a_different_count_is_reported(method: str, outcome: str, count: int) -> None:
     (found,) = mismatches(SEEN, {**COUNTED, f"{method} {outcome}": count}, {})
     assert found.startswith(f"{method}: {'server' if outcome == 'cancelled' else outcome}: ")

@@ -142,23 +142,12 @@ def test_a_table_with_other_than_two_columns_is_refused(tmp_path: Path, line: st
         read_corpus(f"tsv:{path}")
 
 
-PARTS = r": expected multi30k:.*, files:.*, tsv:.* or hf:"
-NAME = r"file name, as in train\.en"
-TABLE = r"expected (a language|languages) in the file name"
-PAIR = r"^multi30k:.*an ordered pair of cs, de, en and fr"
-CODE = "^files:.*: expected a language code .*, got '"
-
-
 @pytest.mark.parametrize(
     ("specifications", "problem"),
     [
-        ("|train.en|files:|files:a.en|files:a.en,b.de,c.fr,d|tsv:|csv:x.en-de.csv|:|tsv|hf:", PARTS),
-        ("files:train,test|files:train.en,train|files:train.gz,x.gz|files:,", NAME),
-        ("tsv:pairs.tsv|tsv:pairs.en.tsv|tsv:en-de.tsv|tsv:pairs.-de.tsv|tsv:pairs.en-.tsv.gz", TABLE),
-        ("multi30k:|multi30k:en|multi30k:en-en|multi30k:en-xx|multi30k:de_en|multi30k:EN-DE|multi30k:en-de-fr", PAIR),
-        ("files:x.EN,x.de|files:x.english,x.de|files:x.e,x.de|files:x.e1,x.de", CODE),
+        pytest.param(*row, id=name)
+        for name, row in CASES["a specification without form or languages is refused"].items()
     ],
-    ids=["parts", "name", "table", "pair", "code"],
 )
 def test_a_specification_without_form_or_languages_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, specifications: str, problem: str

@@ -110,20 +110,11 @@ def translate(content: bytes, *options: str) -> tuple[int, bytes, str]:
 @pytest.mark.parametrize(
     ("options", "content", "expected"),
     [
-        ((), "\n".join(f"line {i}" for i in range(200)), "".join(f"LINE {i}\n" for i in range(200))),
-        (
-            ("--in-flight", "2"),
-            "first\nlater\n",
-            "FIRST\nLATER\n",
-        ),  # the server answers the first line only after the second
-        ((), "busy\n", "BUSY\n"),  # the server rejects the first attempt
-        ((), "\none\n \t\n\ntwo\n", "\nONE\n\n\nTWO\n"),
-        (("--scores",), "one\n\n", "-3.0000\tONE\n\n"),
-        (("--stream",), "one\n\ngrüße\n \ntwo", "ONE\n\nGRÜSSE\n\nTWO\n"),
-        (("--alignments", "words", "--scores"), "one\n\n", "-3.0000\tONE\t0:1-0:1 2:3-2:3\n\n"),
-        (("--alignments", "tokens", "--stream"), "one\n\na\n", "ONE\t0:1-0:1 2:3-2:3\n\nA\t0:1-0:1\n"),
+        pytest.param(
+            (), "\n".join(f"line {i}" for i in range(200)), "".join(f"LINE {i}\n" for i in range(200)), id="many"
+        ),
+        *(pytest.param(*row, id=name) for name, row in CASES["each line becomes its translation in order"].items()),
     ],
-    ids=["many", "late answer", "retry", "blank lines", "scores", "stream", "alignments", "stream of alignments"],
 )
 def test_each_line_becomes_its_translation_in_order(
     server: str, options: tuple[str, ...], content: str, expected: str

@@ -10,9 +10,12 @@ import pytest
 
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.protos.translation_pb2 import TranslateRequest
+from tests.support.cases import cases
 from tests.support.fake_bundles import MAX_SOURCE_TOKENS, direction, write_bundle
 from tests.support.live import LiveService, run_service
 from tests.support.wire import refusal_of_both
+
+CASES = cases(__file__)
 
 MAX_TEXT_CHARACTERS = 500
 MAX_BODY_BYTES = 2000
@@ -50,55 +53,34 @@ def goes_on(live: LiveService, many: LiveService) -> Iterator[None]:
         assert service.metric("requests_total", outcome="internal") == 0
 
 
-BAD = [
-    ("unknown source language", {**GOOD, "source_language": "fr"}, "source_language"),
-    ("unknown target language", {**GOOD, "target_language": "en"}, "target_language"),
-    ("no text", {"text": []}, "text"),
-    ("too many texts", {"text": ["alpha"] * 4}, "text"),
-    ("empty text", {"text": [""]}, "text[0]"),
-    ("blank text", {"text": ["alpha", " \t"]}, "text[1]"),
-    ("invisible text", {"text": ["alpha", "\u200b\x01 \ufeff"]}, "text[1]"),
-    ("too many sentences", {"text": ["a\n" * 100]}, "text"),
-    ("text with NUL", {"text": ["al\0pha"]}, "text[0]"),
-    ("too many characters", {"text": ["a" * (MAX_TEXT_CHARACTERS + 1)]}, "text[0]"),
-    ("too many tokens", {"text": ["alpha", "one " * MAX_SOURCE_TOKENS], "split_sentences": False}, "text[1]"),
-    ("fewer prefixes than texts", {"text": ["alpha", "beta"], "target_prefix": ["one"]}, "target_prefix"),
-    ("more prefixes than texts", {**GOOD, "target_prefix": ["one", "two"]}, "target_prefix"),
-    ("prefix with NUL", {**GOOD, "target_prefix": ["o\0ne"]}, "target_prefix[0]"),
-    ("too many characters of a prefix", {**GOOD, "target_prefix": ["a" * 501]}, "target_prefix[0]"),
-    ("too many tokens of a prefix", {**GOOD, "target_prefix": ["one " * 21]}, "target_prefix[0]"),
-]
-BAD_AMONG_MANY = [
-    ("no language", GOOD, "target_language"),
-    ("no target language", {**GOOD, "source_language": "en"}, "target_language"),
-    ("a target language of no direction", {**GOOD, "target_language": "fr"}, "target_language"),
-    ("languages of no direction", {**GOOD, "source_language": "fr", "target_language": "en"}, "source_language"),
+LONG = [
+    pytest.param({"text": ["alpha"] * 4}, "text", id="too many texts"),
+    pytest.param({"text": ["a\n" * 100]}, "text", id="too many sentences"),
+    pytest.param({"text": ["a" * (MAX_TEXT_CHARACTERS + 1)]}, "text[0]", id="too many characters"),
+    pytest.param(
+        {"text": ["alpha", "one " * MAX_SOURCE_TOKENS], "split_sentences": False}, "text[1]", id="too many tokens"
+    ),
+    pytest.param({**GOOD, "target_prefix": ["a" * 501]}, "target_prefix[0]", id="too many characters of a prefix"),
+    pytest.param({**GOOD, "target_prefix": ["one " * 21]}, "target_prefix[0]", id="too many tokens of a prefix"),
 ]
 
 
-def cases(named: list[tuple[str, dict[str, Any], str]]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(("fields", "field"), [pytest.param(*case, id=name) for name, *case in named])
+def named(title: str) -> list[Any]:
+    return [pytest.param(*row, id=name) for name, row in CASES[title].items()]
 
 
 @pytest.mark.promise("R31")
-@cases(BAD)
+@pytest.mark.parametrize(("fields", "field"), [*named("both protocols reject it with the same message"), *LONG])
 def test_both_protocols_reject_it_with_the_same_message(live: LiveService, fields: dict[str, Any], field: str) -> None:
     assert refusal_of_both(live, fields)[0] == field
 
 
-@cases(BAD_AMONG_MANY)
+@pytest.mark.parametrize(("fields", "field"), named("both protocols reject an unknown direction"))
 def test_both_protocols_reject_an_unknown_direction(many: LiveService, fields: dict[str, Any], field: str) -> None:
     assert refusal_of_both(many, fields)[0] == field
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("text[1]", {"text": ["alpha", "x\ud83d"]}),
-        ("target_prefix[1]", {"text": ["alpha", "beta"], "target_prefix": ["one", "x\ud83d"]}),
-        ("options.suppressed_tokens[1]", {**GOOD, "options": {"suppressed_tokens": ["a", "x\ud83d"]}}),
-    ],
-)
+@pytest.mark.parametrize(("field", "value"), CASES["a lone surrogate is rejected by field"])
 def test_a_lone_surrogate_is_rejected_by_field(live: LiveService, field: str, value: dict[str, Any]) -> None:
     """JSON can contain one."""
     problem = live.post(content=json.dumps(value).encode(), headers=JSON).json()

@@ -12,41 +12,21 @@ from pathlib import Path
 import pytest
 
 from dragoman.serve.host.system import available_cpus, run_in_daemon_thread, trim_memory, without_full_collections
+from tests.support.cases import cases
 from tests.support.live import WAIT_SECONDS
 from tests.support.processes import resident_bytes
 
+CASES = cases(__file__)
+
 AFFINITY = 8
 PIECES, PIECE_BYTES = 200_000, 400
-V1_MEMBERSHIP = "12:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc\n"
-
-
-def version_2(quotas: dict[str, str]) -> dict[str, str]:
-    """Returns the files of groups of version 2."""
-    return {f"{group}/cpu.max": f"{quota} 100000\n" for group, quota in quotas.items()}
-
-
-def version_1(quota: str, group: str = "cpu") -> dict[str, str]:
-    """Returns the files of a group of version 1."""
-    return {f"{group}/cpu.cfs_quota_us": f"{quota}\n", f"{group}/cpu.cfs_period_us": "100000\n"}
 
 
 @pytest.mark.parametrize(
     ("membership", "files", "expected"),
     [
-        pytest.param(None, {}, 8, id="no cgroups"),
-        pytest.param("0::/\n", {"cpu.max": "max 100000\n"}, 8, id="no quota"),
-        pytest.param("0::/\n", {"cpu.max": "200000 100000\n"}, 2, id="a quota"),
-        pytest.param("0::/\n", {"cpu.max": "150000 100000\n"}, 2, id="rounded up"),
-        pytest.param("0::/\n", {"cpu.max": "25000 50000\n"}, 1, id="at least 1"),
-        pytest.param("0::/\n", {"cpu.max": "1600000 100000\n"}, 8, id="the affinity is smaller"),
-        pytest.param("0::/slice/a\n", version_2({"slice": "max", "slice/a": "300000"}), 3, id="CPUQuota of systemd"),
-        pytest.param("0::/pod/a\n", version_2({"pod": "200000", "pod/a": "400000"}), 2, id="smallest of nested groups"),
-        pytest.param("0::/mine\n", version_2({"mine": "max", "other": "100000"}), 8, id="no group of another process"),
-        # A container sees the path of its group on the host, but its files are at the mounted root.
-        pytest.param(V1_MEMBERSHIP, version_1("-1"), 8, id="version 1: no quota"),
-        pytest.param(V1_MEMBERSHIP, version_1("300000"), 3, id="version 1: a quota"),
-        pytest.param(V1_MEMBERSHIP, version_1("10000"), 1, id="version 1: at least 1"),
-        pytest.param("4:cpuset,cpu:/a\n", version_1("-1") | version_1("200000", "cpu/a"), 2, id="version 1: nested"),
+        pytest.param(*row, id=name)
+        for name, row in CASES["affinity and quotas of all ancestor cgroups bound the cpus"].items()
     ],
 )
 def test_affinity_and_quotas_of_all_ancestor_cgroups_bound_the_cpus(

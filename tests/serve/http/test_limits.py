@@ -26,6 +26,7 @@ from dragoman.serve.host.system import max_open_files, raise_most_open_files
 from dragoman.serve.http.limits import HttpLimits, affordable_connections
 from dragoman.serve.http.server import Listener, open_port
 from dragoman.serve.translation import large_work
+from tests.support.cases import cases
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.raw_http import (
@@ -39,6 +40,8 @@ from tests.support.raw_http import (
     post,
     serve_narrow,
 )
+
+CASES = cases(__file__)
 
 HOUR = "x-request-timeout-ms: 3600000"
 # The server closes connections soon after their last answer.
@@ -317,31 +320,18 @@ def test_a_listener_without_descriptors_pauses_and_logs_once() -> None:
     assert 1 <= len([log for log in logs if log["event"] == "accept_failed"]) <= 2  # the second at the end
 
 
-LINES = b"POST /v1/translate HTTP/1.1\r\nhost: here\r\n"
-
-
 @pytest.mark.parametrize(
     ("data", "status"),
     [
-        pytest.param(LINES + b"content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n", 400, id="two lengths"),
-        pytest.param(LINES + b"x-a: 1\r\n 2\r\n\r\n", 400, id="folded field"),
-        pytest.param(b"GET /healthz HTTP/9.9\r\nhost: here\r\n\r\n", 400, id="unknown version"),
-        pytest.param(b"GET /healthz HTTP/2.0\r\nhost: here\r\n\r\n", 505, id="HTTP/2"),
-        pytest.param(b"GET /healthz\r\n\r\n", 505, id="HTTP/0.9"),
-        pytest.param(b"GET /healthz HTTP/1.1\r\n\r\n", 400, id="no host"),
-        pytest.param(b"GET /healthz HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400, id="two hosts"),
-        pytest.param(LINES + b"transfer-encoding: gzip, chunked\r\n\r\n", 501, id="coding"),
+        *(
+            pytest.param(text.encode(), status, id=name)
+            for name, (text, status) in CASES["a request that cannot be served gets a problem document"].items()
+        ),
         pytest.param(head("POST", "/", "transfer-encoding: chunked", version="1.0"), 501, id="chunked HTTP/1.0"),
         pytest.param(head("CONNECT", "here:80"), 400, id="tunnel"),
         pytest.param(head("GET", "/" + "a" * 9000), 414, id="long target"),
         pytest.param(head("GET", "/healthz", "x-a: " + "a" * 33_000), 431, id="long field"),
         pytest.param(head("GET", "/healthz", *["x-a: 1"] * 101), 431, id="many fields"),
-        pytest.param(LINES + b"transfer-encoding: chunked\r\n\r\nxyz\r\n", 400, id="chunk"),
-        pytest.param(b"\x00\x01\x02\r\n\r\n", 400, id="no HTTP"),
-        pytest.param(LINES + b"no colon\r\n\r\n", 400, id="no colon"),
-        pytest.param(LINES + b"name : value\r\n\r\n", 400, id="blank behind a name"),
-        pytest.param(LINES + b"content-length: -1\r\n\r\n", 400, id="negative length"),
-        pytest.param(LINES + b"content-length: 1\r\ncontent-length: 2\r\n\r\n", 400, id="several lengths"),
     ],
 )
 def test_a_request_that_cannot_be_served_gets_a_problem_document(served: Served, data: bytes, status: int) -> None:

@@ -13,10 +13,13 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.protos import translation_pb2 as messages
 from dragoman.serve.bundle.bundle import BundleError
 from dragoman.serve.protect.alignment import Alignment, compose
+from tests.support.cases import cases
 from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS, direction, load_fakes, put_bundle
 from tests.support.fakes import DESCRIPTION, EOS_ID, FakeModel, translate
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.wire import score_over_both
+
+CASES = cases(__file__)
 
 Answer = dict[str, Any]
 SERVICE = "dragoman.v1.TranslationService"
@@ -81,16 +84,7 @@ def rejected(live: LiveService, **fields: Any) -> tuple[int, str]:
     return rest.status_code, problem["field"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "model"),
-    [
-        ({"source_language": "en", "target_language": "de"}, "en-de"),
-        ({"target_language": "de"}, "en-de"),
-        ({"target_language": "cs"}, "all"),
-        ({"target_language": "de", "model": "all"}, "all"),
-        ({"model": "fr-en"}, "fr-en"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "model"), CASES["the named model or the first with the direction answers"])
 def test_the_named_model_or_the_first_with_the_direction_answers(
     many: LiveService, tokenizer: Tokenizer, fields: Answer, model: str
 ) -> None:

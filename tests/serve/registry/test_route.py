@@ -12,6 +12,9 @@ from dragoman.serve.errors import InvalidRequestError, ModelNotFoundError
 from dragoman.serve.registry import route as module
 from dragoman.serve.registry.route import Offers, Routes, find_hop, find_route, find_sources, has_several_sources
 from dragoman.serve.translation.request import ScoreRequest, TranslateRequest
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 LANGUAGES = ("cs", "de", "en", "fr")
 LONG = "x" * 1000
@@ -36,59 +39,29 @@ ONE = offers(a="en-de")
 TWO = offers(a="en-de", b="en-de de-en")
 MANY = offers(a="en-de fr-de de-en")
 CHAIN = offers(a="fr-en", b="en-de", c="fr-cs", d="cs-de")
-ALONE = offers(a="fr-en", b="en-de", c="fr-cs cs-de de-fr")
-PIVOT = {"allow_pivot": True}
-SPELLINGS = ("EN-DE", "en_US-de_DE", "English-german", "eng-deu_Latn", " en-De")
 
 
 @pytest.mark.parametrize(
-    ("available", "direction", "fields", "hops"),
-    [
-        pytest.param(TWO, "en-de", {}, ["a:en-de"], id="the first model with the direction"),
-        pytest.param(TWO, "de-en", {}, ["b:de-en"], id="the only model with the direction"),
-        pytest.param(TWO, "en-de", {"model": "b"}, ["b:en-de"], id="the named model"),
-        pytest.param(TWO, "-", {"model": "a"}, ["a:en-de"], id="other models cause no ambiguity"),
-        pytest.param(offers(a="en-de", b="en-de"), "-", {}, ["a:en-de"], id="the only direction, in two models"),
-        *(pytest.param(ONE, given, {}, ["a:en-de"], id=f"one: {given}") for given in ("-", "en-", "-de", "en-de")),
-        *(pytest.param(MANY, given, {}, [f"a:{given}"], id=f"many: {given}") for given in ("en-de", "fr-de", "de-en")),
-        pytest.param(MANY, "-en", {}, ["a:de-en"], id="the only source of a target"),
-        pytest.param(offers(a="fr-en", b="en-de"), "fr-de", PIVOT, ["a:fr-en", "b:en-de"], id="a pivot"),
-        pytest.param(offers(a="fr-en", b="en-de", c="fr-de"), "fr-de", PIVOT, ["c:fr-de"], id="no pivot if direct"),
-        pytest.param(CHAIN, "fr-de", PIVOT, ["c:fr-cs", "d:cs-de"], id="the alphabetically first pivot"),
-        *(pytest.param(MANY, given, {}, ["a:en-de"], id=f"as {given}") for given in SPELLINGS),
-        pytest.param(MANY, "-EN", {}, ["a:de-en"], id="the only source of a target in capitals"),
-        pytest.param(offers(a="fr-en", b="en-de"), "FR-DE", PIVOT, ["a:fr-en", "b:en-de"], id="a pivot in capitals"),
-        pytest.param(ALONE, "fr-de", {**PIVOT, "model": "c"}, ["c:fr-cs", "c:cs-de"], id="the named model makes both"),
-    ],
+    ("models", "direction", "fields", "hops"),
+    [pytest.param(*row, id=name) for name, row in CASES["a request is routed"].items()],
 )
-def test_a_request_is_routed(available: Offers, direction: str, fields: dict[str, Any], hops: list[str]) -> None:
-    assert route(available, direction, **fields) == hops
+def test_a_request_is_routed(models: dict[str, str], direction: str, fields: dict[str, Any], hops: list[str]) -> None:
+    assert route(offers(**models), direction, **fields) == hops
 
 
 @pytest.mark.parametrize(
-    ("available", "direction", "fields", "field"),
+    ("models", "direction", "fields", "field"),
     [
-        pytest.param(ONE, "fr-de", {}, "source_language", id="unknown source of one"),
-        pytest.param(ONE, "en-fr", {}, "target_language", id="unknown target of one"),
-        pytest.param(TWO, "-", {}, "target_language", id="no language"),
-        pytest.param(MANY, "en-", {}, "target_language", id="no target"),
-        pytest.param(MANY, "en-fr", {}, "target_language", id="unknown target"),
-        pytest.param(MANY, "-de", {}, "source_language", id="ambiguous source"),
-        pytest.param(MANY, "de-de", {}, "target_language", id="equal languages"),
-        pytest.param(MANY, "en-en", {}, "target_language", id="equal languages that are both served"),
-        pytest.param(ALONE, "fr-de", {**PIVOT, "model": "a"}, "target_language", id="a model without the direction"),
-        *(
-            pytest.param(CHAIN, given, PIVOT, f"{side}_language", id=f"no pivot: {given}")
-            for given, side in (("-de", "source"), ("fr-", "target"), ("en-en", "target"), ("de-fr", "target"))
-        ),
+        pytest.param(*row, id=name)
+        for name, row in CASES["a missing wrong or ambiguous language is rejected by field"].items()
     ],
 )
 def test_a_missing_wrong_or_ambiguous_language_is_rejected_by_field(
-    available: Offers, direction: str, fields: dict[str, Any], field: str
+    models: dict[str, str], direction: str, fields: dict[str, Any], field: str
 ) -> None:
     """A text is not translated into its own language, and a pivot requires both languages."""
     with pytest.raises(InvalidRequestError) as rejected:
-        route(available, direction, **fields)
+        route(offers(**models), direction, **fields)
     assert rejected.value.field == field
     assert "pivot" not in rejected.value.problem
 

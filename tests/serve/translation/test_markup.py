@@ -10,11 +10,14 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.translation import large_work
 from dragoman.serve.translation.large_work import run_part
 from dragoman.serve.translation.markup import FEW_TAGGED_SENTENCES
+from tests.support.cases import cases
 from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, run_service
 from tests.support.markup import structure_of
 from tests.support.wire import refusal_of_both, stream_over_rest, translate_over_both
+
+CASES = cases(__file__)
 
 Answer = dict[str, Any]
 HTML = (
@@ -23,7 +26,6 @@ HTML = (
 )
 SENTENCES = ["ab ba", "b ab abba a & b. ab ba!", "a b"]
 LANGUAGES = {"source_language": "fr", "target_language": "de", "allow_pivot": True}
-TWO = {"beam_size": 2, "hypotheses": 2}
 
 
 @pytest.mark.parametrize("markup_format", ["html", "xml"])
@@ -134,18 +136,10 @@ def test_a_pivot_keeps_the_tags(tokenizer: Tokenizer, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "field", "problem"),
     [
-        ({"format": "markdown"}, "format", '"markdown", expected text, html or xml'),
-        ({"ignore_tags": ["b"]}, "ignore_tags", "expected none with format text"),
-        ({"format": "text", "splitting_tags": ["b"]}, "splitting_tags", "expected none with format text"),
-        ({"format": "xml", "splitting_tags": ["<b>"]}, "splitting_tags[0]", '"<b>", expected the name of a tag'),
-        ({"format": "xml", "ignore_tags": ["b", ""]}, "ignore_tags[1]", '"", expected the name of a tag'),
+        *CASES["invalid markup and options are refused by field"],
         ({"format": "html", "non_splitting_tags": ["b"] * 65}, "non_splitting_tags", "65 names, expected at most 64"),
-        ({"format": "html", "target_prefix": ["a"]}, "target_prefix", "expected none with format html"),
-        ({"format": "html", "options": {"alignments": "words"}}, "options.alignments", "expected none with format"),
-        ({"format": "xml", "text": ["ab", "ab <b>"]}, "text[1]", "not well-formed XML: mismatched tag at character 6"),
         ({"format": "html", "text": ["<b>" * 201]}, "text[0]", "more than 200 levels of elements at character 600"),
         ({"format": "html", "text": ["<p>ab</p>" * 500]}, "text", "expected at most"),
-        ({"format": "html", "text": ["<p>ab</p><p>b"], "options": TWO}, "options.hypotheses", "several sentences"),
     ],
 )
 def test_invalid_markup_and_options_are_refused_by_field(

@@ -8,10 +8,13 @@ import pytest
 
 from dragoman.protos.translation_pb2 import SearchOptions
 from dragoman.serve.translation.fields import SearchFields
+from tests.support.cases import cases
 from tests.support.fake_bundles import MAX_TARGET_TOKENS
 from tests.support.fakes import EOS_ID, VOCABULARY
 from tests.support.live import LiveService
 from tests.support.wire import JSON, refusal_of_both, translate_over_both
+
+CASES = cases(__file__)
 
 TEXT = {"text": ["ab ba"]}
 Options = dict[str, Any]
@@ -67,20 +70,7 @@ REFUSED = [
 ]
 
 # Values in JSON that protobuf cannot express, per option.
-WRONG_JSON = {
-    "beam_size": ("-1", '"5"', "5.0", "true", "null", "1" + "0" * 1000),
-    "temperature": ('"1"', "true", "1e400", "[1]"),
-    "seed": ("-1", "18446744073709551616"),
-    "min_target_tokens": ("-1", "4294967296"),
-    "max_target_tokens": ("4294967296",),
-    "suppressed_tokens": ('"a"', '{"a": 1}'),
-    "suppress_unknown": ("1",),
-    "token_scores": ('"true"',),
-    "alignments": ("true", "1", '["words"]'),
-    "shortlist": ('"true"', "1"),
-    "beamsize": ("5",),
-    "target_prefix": ('["a"]',),
-}
+WRONG_JSON = CASES["json of the wrong type is refused by name"]
 
 
 def test_both_interfaces_have_the_same_options_and_each_is_tried_at_its_limits() -> None:
@@ -112,7 +102,10 @@ def test_only_pieces_of_the_vocabulary_except_the_end_token_can_be_suppressed(
     assert json.dumps(piece) in message
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG_JSON.items() for value in values])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("beam_size", "1" + "0" * 1000), *((name, value) for name, values in WRONG_JSON.items() for value in values)],
+)
 def test_json_of_the_wrong_type_is_refused_by_name(letters_live: LiveService, name: str, value: str) -> None:
     content = f'{{"text": "ab", "options": {{"{name}": {value}}}}}'.encode()
     problem = letters_live.post(content=content, headers=JSON).json()
@@ -135,15 +128,7 @@ def test_the_requests_that_fit_take_the_slots_and_the_queue(letters_live: LiveSe
     assert refusal_of_both(letters_live, {"text": ["ab"] * 3, **beams})[0] == "text"
 
 
-@pytest.mark.parametrize(
-    ("field", "fields"),
-    [
-        ("options.alignments", {"options": {"alignments": "words"}}),
-        ("options.coverage_penalty", {"options": {**BEAM, "coverage_penalty": 0.5}}),
-        ("format", {"format": "html"}),
-        ("terms", {"terms": [{"source": "alpha"}]}),
-    ],
-)
+@pytest.mark.parametrize(("field", "fields"), CASES["a server without alignments names the options that bring them"])
 def test_a_server_without_alignments_names_the_options_that_bring_them(
     live: LiveService, field: str, fields: dict[str, Any]
 ) -> None:

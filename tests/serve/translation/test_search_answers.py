@@ -137,8 +137,7 @@ def test_fields_that_were_not_requested_are_left_out(letters_live: LiveService) 
 
 @pytest.mark.parametrize(
     ("options", "tolerance"),
-    [({}, 0.0), ({"temperature": 1.0, "seed": 3, "hypotheses": 4}, 0.0), ({"beam_size": 4, "hypotheses": 4}, 1e-5)],
-    ids=["greedy", "sampled", "beam"],
+    [pytest.param(*row, id=name) for name, row in CASES["a translation has the score that it was found with"].items()],
 )
 def test_a_translation_has_the_score_that_it_was_found_with(
     toy_server: LiveService, toy_run: RunFolder, options: dict[str, Any], tolerance: float

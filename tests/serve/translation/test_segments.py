@@ -66,13 +66,7 @@ def test_the_sentences_are_those_of_the_splitter_that_have_a_letter(text: str, l
     assert split_text(text, language, anything, ANY).sentences == tuple(filter(has_letter, map(str.strip, found)))
 
 
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        *((text, "en") for text in ("Dr. Smith lives in Washington.", "Version 1.5 is out.", "A man")),
-        ("Am 3. Oktober feiert z. B. Berlin.", "de"),
-    ],
-)
+@pytest.mark.parametrize(("text", "language"), CASES["a sentence is not cut at an abbreviation"])
 def test_a_sentence_is_not_cut_at_an_abbreviation(text: str, language: str) -> None:
     assert split_text(text, language, anything, ANY).sentences == (text,)
 
