@@ -53,6 +53,8 @@ class BenchCommand(BaseSettings):
         """Measures, prints and writes the results; raises SystemExit with the reason, if one of these fails."""
         question: type[BenchmarkPlan] = resolve_name(f"benchmarks.{self.question}:{self.question.capitalize()}Plan")
         if self.show_plan:
+            if self.set or self.plan:
+                question.read(self.plan, self.set)
             print(question.describe())
             return
         rounds = [] if self.rounds is None else [f"rounds={self.rounds}"]

@@ -1,4 +1,4 @@
-"""XML and Office documents: a reader refuses bytes with its own error, and what it writes can be read again."""
+"""Documents: a reader refuses bytes with its own error, and what it writes can be read again."""
 
 from io import BytesIO
 from zipfile import ZipFile
@@ -16,6 +16,8 @@ KINDS = (
     ("pptx", {"[Content_Types].xml": _TYPES.format(_OFFICE, "drawingml.chart")}, "part.xml"),
     ("docx", {"part.xml": "<a/>"}, "[Content_Types].xml"),
     ("odt", dict[str, str](), "content.xml"),
+    # A change of words in CSV may change which delimiter the first row has most often.
+    *("properties", "strings", "xml", "resx", "ts", "tsv"),
 )
 REQUEST = DocumentRequest("en", "de", retranslate=True, unpacked_bytes=8 << 20)
 

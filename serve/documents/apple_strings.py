@@ -30,7 +30,7 @@ def _parts(text: str, request: DocumentRequest) -> Iterator[Part]:
             if not token["END"]:
                 line = text.count("\n", 0, token.start()) + 1
                 raise DocumentError(f"line {line}: not a strings file: expected a text in quotes")
-            value = read_escapes(token["TEXT"][1:-1])
+            value = read_escapes(token["TEXT"][1:-1], apple=True).replace("\0", "\ufffd")
             part = value_part(value, (token.span("TEXT"),), request.ignore_tags, _write) if is_value else None
             is_value = False
             if part is not None:

@@ -3,18 +3,30 @@ r"""Escapes of strings of programs, such as `\n` and `\u00e9`."""
 import re
 
 # A line end with a backslash before it means nothing, nor do blanks after it.
-_ESCAPE = re.compile(r"\\(?:[uU]([0-9A-Fa-f]{4})|(?:\r\n|\r|\n)[ \t\f]*+|(.))")
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(?:\r\n|\r|\n)[ \t\f]*+|(.))")
+_APPLE = re.compile(r"\\(?:(?P<HEX>U)(?=[0-9A-Fa-f]{4})|(?P<OCTAL>[0-7]{1,3})|[\s\S])")
 _NAMED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 _WRITTEN = str.maketrans({"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\f": "\\f"})
 _NOT_ASCII = re.compile(r"[^\0-\x7f]")
 
 
-def read_escapes(text: str) -> str:
-    """Returns what a text stands for; U+FFFD stands for a half of a surrogate pair."""
+def read_escapes(text: str, *, apple: bool = False) -> str:
+    r"""Returns what a text stands for; U+FFFD stands for a half of a surrogate pair.
+
+    Strings of Apple may have `\U00e9`, and `\101` in octal digits; U+FFFD stands for those outside of ASCII.
+    """
     if "\\" not in text:
         return text
-    read = _ESCAPE.sub(_character, text)
+    read = _ESCAPE.sub(_character, _APPLE.sub(_common, text) if apple else text)
     return read.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _common(found: re.Match[str]) -> str:
+    """Returns the escape that all strings may have in place of one of Apple's."""
+    if not found["OCTAL"]:
+        return r"\u" if found["HEX"] else found[0]
+    code = int(found["OCTAL"], 8)
+    return f"\\u{code if chr(code).isascii() else 0xFFFD:04x}"
 
 
 def _character(found: re.Match[str]) -> str:

@@ -14,7 +14,7 @@ from dragoman.serve.documents.tagged import value_part
 
 _ESCAPED = r"\\(?:\r\n|[\s\S]|\Z)"
 _LINE = re.compile(
-    rf"[\ufeff \t\f]*+(?:[#!][^\r\n]*+|(?:[^\\\s=:]|{_ESCAPED})*+[ \t\f]*+[=:]?+[ \t\f]*+"
+    rf"[\ufeff \t\f]*+(?:[#!][^\r\n]*+|(?:[^\\ \t\f\r\n=:]|{_ESCAPED})*+[ \t\f]*+[=:]?+[ \t\f]*+"
     rf"(?P<VALUE>(?:[^\\\r\n]|{_ESCAPED})*+))(?:\r\n|\r|\n|\Z)"
 )
 _ARGUMENT = re.compile(r"\{\d")

@@ -51,7 +51,8 @@ def _part(document: XmlText, message: int, request: DocumentRequest) -> Part | N
     pieces = list(_around(document, target, [index for index, _ in inside]))
     pieces[0] = with_attribute(tag, "type", _UNFINISHED) + pieces[0]
     span = document.tokens[target].start, document.tokens[document.ends[target]].end
-    part = value_part(source, (span,), request.ignore_tags, _write, tuple(pieces), bool(inside))
+    numerus = bool(inside) or document.attributes(message).get("numerus") == "yes"
+    part = value_part(source, (span,), request.ignore_tags, _write, tuple(pieces), numerus)
     return None if part is None else replace(part, replaces=False)
 
 
