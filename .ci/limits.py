@@ -12,10 +12,10 @@ import yaml
 
 from dragoman.model.provenance import fill
 from dragoman.serve import composition
-from dragoman.serve.compat.libretranslate import suggestions
 from dragoman.serve.edge import body_coding, reader
 from dragoman.serve.grpc import api, call, connections, guard, health, options, pace, reflection, unread, waits
 from dragoman.serve.http import limits, parser
+from dragoman.serve.memory import corrections, store
 from dragoman.serve.settings import ServeSettings
 from dragoman.serve.translation import large_work
 
@@ -23,7 +23,21 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 SHARES = {0.25: "a quarter", 0.125: "an eighth"}
 MODULES = (
-    *(composition, suggestions, body_coding, reader, api, call, connections, guard, health, options, pace, reflection),
+    *(
+        composition,
+        corrections,
+        store,
+        body_coding,
+        reader,
+        api,
+        call,
+        connections,
+        guard,
+        health,
+        options,
+        pace,
+        reflection,
+    ),
     *(unread, waits, limits, parser, large_work),
 )
 # What the tables name: the modules by their names, settings, and limits of HTTP connections.

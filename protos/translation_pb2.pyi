@@ -180,6 +180,7 @@ class TranslateRequest(_message.Message):
     PRESERVE_FORMATTING_FIELD_NUMBER: _builtins.int
     TERMS_FIELD_NUMBER: _builtins.int
     GLOSSARY_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     source_language: _builtins.str
     """ISO 639-1 code of the source language, for example "en". "auto": each text has its own language, which the server
     detects. Empty: the only language that is translated into target_language, or "auto" if there are several.
@@ -251,6 +252,14 @@ class TranslateRequest(_message.Message):
         `terms` count first, then those of an earlier glossary. Requires a server with a state directory; otherwise as terms.
         """
 
+    @_builtins.property
+    def memory(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of stored memories, at most 5; empty: that of the server, if it has one. A text or sentence that equals an
+        entry, but for letter case, numbers, placeholders and tags, has the translation of the entry. Requires a server with
+        a state directory; excludes target_prefix, options.hypotheses above 1 and a third language. A translation with a part
+        from a memory has no alignments.
+        """
+
     def __init__(
         self,
         *,
@@ -270,10 +279,11 @@ class TranslateRequest(_message.Message):
         preserve_formatting: _builtins.bool = ...,
         terms: _abc.Iterable[Global___Term] | None = ...,
         glossary: _abc.Iterable[_builtins.str] | None = ...,
+        memory: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "options", b"options", "split_sentences", b"split_sentences"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "format", b"format", "glossary", b"glossary", "ignore_tags", b"ignore_tags", "model", b"model", "non_splitting_tags", b"non_splitting_tags", "options", b"options", "placeholders", b"placeholders", "preserve_formatting", b"preserve_formatting", "source_language", b"source_language", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "target_language", b"target_language", "target_prefix", b"target_prefix", "terms", b"terms", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "format", b"format", "glossary", b"glossary", "ignore_tags", b"ignore_tags", "memory", b"memory", "model", b"model", "non_splitting_tags", b"non_splitting_tags", "options", b"options", "placeholders", b"placeholders", "preserve_formatting", b"preserve_formatting", "source_language", b"source_language", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "target_language", b"target_language", "target_prefix", b"target_prefix", "terms", b"terms", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__split_sentences: _TypeAlias = _typing.Literal["split_sentences"]  # noqa: Y015
     _WhichOneofArgType__split_sentences: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences"]  # noqa: Y015
@@ -717,6 +727,7 @@ class Translation(_message.Message):
     DETECTED_LANGUAGE_FIELD_NUMBER: _builtins.int
     LOW_CONFIDENCE_FIELD_NUMBER: _builtins.int
     TERMS_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
@@ -745,6 +756,8 @@ class Translation(_message.Message):
     """Whether the mean log-probability per token is far below that of the model's samples; absent if the model does not
     state it.
     """
+    origin: _builtins.str
+    """"memory": the translation comes from a memory; "mixed": some of its sentences do; absent: the model translated."""
     @_builtins.property
     def alternatives(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alternative]:
         """Further translations for options.hypotheses, best first; fewer if the search finds fewer."""
@@ -791,21 +804,26 @@ class Translation(_message.Message):
         detected_language: Global___DetectedLanguage | None = ...,
         low_confidence: _builtins.bool | None = ...,
         terms: _abc.Iterable[Global___AppliedTerm] | None = ...,
+        origin: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_seed", b"_seed", "cached", b"cached", "detected_language", b"detected_language", "low_confidence", b"low_confidence", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_origin", b"_origin", "_seed", b"_seed", "cached", b"cached", "detected_language", b"detected_language", "low_confidence", b"low_confidence", "origin", b"origin", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "detected_language", b"detected_language", "finish_reason", b"finish_reason", "low_confidence", b"low_confidence", "normalized_score", b"normalized_score", "repairs", b"repairs", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "terms", b"terms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_origin", b"_origin", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "detected_language", b"detected_language", "finish_reason", b"finish_reason", "low_confidence", b"low_confidence", "normalized_score", b"normalized_score", "origin", b"origin", "repairs", b"repairs", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "terms", b"terms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cached: _TypeAlias = _typing.Literal["cached"]  # noqa: Y015
     _WhichOneofArgType__cached: _TypeAlias = _typing.Literal["_cached", b"_cached"]  # noqa: Y015
     _WhichOneofReturnType__low_confidence: _TypeAlias = _typing.Literal["low_confidence"]  # noqa: Y015
     _WhichOneofArgType__low_confidence: _TypeAlias = _typing.Literal["_low_confidence", b"_low_confidence"]  # noqa: Y015
+    _WhichOneofReturnType__origin: _TypeAlias = _typing.Literal["origin"]  # noqa: Y015
+    _WhichOneofArgType__origin: _TypeAlias = _typing.Literal["_origin", b"_origin"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cached) -> _WhichOneofReturnType__cached | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__low_confidence) -> _WhichOneofReturnType__low_confidence | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__origin) -> _WhichOneofReturnType__origin | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
 

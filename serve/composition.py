@@ -11,7 +11,6 @@ from starlette.types import ASGIApp
 
 from dragoman.serve.compat.deepl.http import DeepLHttp
 from dragoman.serve.compat.libretranslate.http import LibreTranslateHttp
-from dragoman.serve.compat.libretranslate.suggestions import SuggestionStore
 from dragoman.serve.compat.open_inference import http as open_inference_http
 from dragoman.serve.compat.open_inference.grpc import OpenInferenceGrpc
 from dragoman.serve.compat.open_inference.http import OpenInferenceHttp
@@ -38,6 +37,8 @@ from dragoman.serve.host.files import FileError
 from dragoman.serve.host.state import State
 from dragoman.serve.http.limits import HttpLimits
 from dragoman.serve.keys.accounts import KeyMetrics
+from dragoman.serve.memory.corrections import CorrectionStore
+from dragoman.serve.memory.store import MemoryStore
 from dragoman.serve.observability.log_writer import LOG_WRITER
 from dragoman.serve.observability.metrics import ServiceMetrics
 from dragoman.serve.page.assets import build_static
@@ -53,6 +54,7 @@ from dragoman.serve.rest.documentation import Documentation
 from dragoman.serve.rest.glossaries import HttpGlossaries
 from dragoman.serve.rest.interface import RestInterface
 from dragoman.serve.rest.keys import HttpKeys
+from dragoman.serve.rest.memories import HttpMemories
 from dragoman.serve.rest.models import HttpModels
 from dragoman.serve.rest.probes import HEALTH_PATHS, METRICS_PATH, HttpProbes
 from dragoman.serve.rest.recorder import Guard
@@ -71,7 +73,8 @@ class Core:
 
     Attributes:
         state: what outlives the process; None: there are no documents, glossaries and stored keys.
-        glossaries: None: there is no state.
+        glossaries, memories: None: there is no state.
+        corrections: None: none are stored.
         on_demand: None: no model is fetched.
         max_values: of a message or a body.
     """
@@ -85,6 +88,8 @@ class Core:
     load_shedder: LoadShedder
     sandbox: Sandbox
     glossaries: GlossaryStore | None
+    memories: MemoryStore | None
+    corrections: CorrectionStore | None
     on_demand: OnDemand | None
     dispatcher: Dispatcher
     max_values: int
@@ -102,7 +107,11 @@ def build_core(
     _register_collectors(metrics, models)
     if settings.key_metrics:
         metrics.registry.register(KeyMetrics(security.accounts))
+    for option in ("memory", "corrections"):
+        if state is None and getattr(settings, option):
+            raise FileError(f"--{option}: expected --state-dir too")
     glossaries = None if state is None else GlossaryStore(state)
+    memories = None if state is None else MemoryStore(state)
     source = settings.model_source()
     on_demand = None if source is None else OnDemand(source, keeper, settings)
     return Core(
@@ -115,8 +124,18 @@ def build_core(
         LoadShedder(lambda: models.rows, Processor().busy_share),
         sandbox,
         glossaries,
+        memories,
+        CorrectionStore(state) if state is not None and settings.corrections else None,
         on_demand,
-        Dispatcher(keeper, lifecycle, settings.request_timeout_seconds, glossaries, on_demand),
+        Dispatcher(
+            keeper,
+            lifecycle,
+            settings.request_timeout_seconds,
+            glossaries,
+            on_demand,
+            memories=memories,
+            memory=settings.memory,
+        ),
         max_values(max(limits.max_texts for limits in (settings, *settings.models.values()))),
     )
 
@@ -196,12 +215,12 @@ class RestBuilder:
         self._reader = self._request_reader(settings.max_body_bytes)
         self._parameters = ParameterReader(self._reader, core.sandbox, core.max_values)
         # A form is somewhat larger than its file.
-        document_reader = self._request_reader(
+        self._document_reader = self._request_reader(
             settings.document_max_bytes + settings.max_body_bytes, MAX_LARGEST_DOCUMENTS
         )
         jobs = None if documents is None else documents.jobs
         self._documents = DocumentParts(
-            jobs, translator, ParameterReader(document_reader, core.sandbox, core.max_values)
+            jobs, translator, ParameterReader(self._document_reader, core.sandbox, core.max_values)
         )
         self._glossary_files = GlossaryReader(core.sandbox)
 
@@ -265,6 +284,9 @@ class RestBuilder:
             HttpModels(core.models, reload, reloads=reloads).routes,
             HttpDocuments(documents.jobs, documents.translator, documents.reader).routes,
             HttpGlossaries(core.glossaries, self._reader, self._glossary_files).routes,
+            HttpMemories(
+                core.memories, core.corrections, core.sandbox, self._document_reader, core.settings.memory
+            ).routes,
         ]
 
     def _key_routes(self) -> list[RouteGroup]:
@@ -299,12 +321,5 @@ class RestBuilder:
             core.security.authenticator,
             settings,
             documents=self._documents,
-            suggestions=self._suggestions(),
+            corrections=core.corrections,
         )
-
-    def _suggestions(self) -> SuggestionStore | None:
-        if not self._core.settings.libretranslate_suggestions:
-            return None
-        if self._core.state is None:
-            raise FileError("--libretranslate-suggestions: expected --state-dir too")
-        return SuggestionStore(self._core.state)

@@ -80,6 +80,16 @@ class GlossaryNotFoundError(ServiceError, reason="glossary_not_found", grpc="NOT
         super().__init__(f"glossary {glossary_id[:64]!a}: {problem}")
 
 
+class MemoryStoreFullError(ServiceError, reason="memory_store_full", grpc="RESOURCE_EXHAUSTED", http=429):
+    """The store of memories and corrections has no room for the client."""
+
+
+class MemoryNotFoundError(ServiceError, reason="memory_not_found", grpc="NOT_FOUND", http=404):
+    """No memory has the requested name, or no correction the id."""
+
+    field = "memory"
+
+
 class UnauthorizedError(ServiceError, reason="unauthorized", grpc="UNAUTHENTICATED", http=401):
     """The API key or client certificate of the request is missing or wrong."""
 

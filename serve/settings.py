@@ -117,7 +117,8 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
     cors_origins: tuple[str, ...] = ()
     libretranslate_path: str = Field("/", pattern=PATH)
     libretranslate_alternatives: int = Field(5, ge=0, le=100)
-    libretranslate_suggestions: bool = False
+    memory: str | None = Field(None, min_length=1)
+    corrections: bool = False
     public_url: str | None = Field(None, pattern=r"^https?://[!-~]+$")
     deepl_path: str = Field("/", pattern=PATH)
     page: bool = True

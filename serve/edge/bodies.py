@@ -110,6 +110,7 @@ class TranslateBody(TypedDict):
     preserve_formatting: Annotated[bool, _described("translate.preserve_formatting", default=False)]
     terms: Annotated[Entries, _described("translate.terms", _NONE)]
     glossary: Annotated[Texts, _described("translate.glossary", _NONE)]
+    memory: Annotated[Texts, _described("translate.memory", _NONE)]
 
 
 class TextPair(Fields):

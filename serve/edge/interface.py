@@ -30,9 +30,9 @@ def error_documentation(
     return {int(status): {"description": text, "content": content} for status, text in statuses.items()}
 
 
-def json_response(content: object) -> Response:
+def json_response(content: object, status: int = HTTPStatus.OK) -> Response:
     """Returns a response with JSON. `JSONResponse` would make an encoder for each one."""
-    return Response(to_json(content), media_type="application/json")
+    return Response(to_json(content), status, media_type="application/json")
 
 
 # Method, path and handler of each route.

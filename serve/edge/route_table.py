@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from dragoman.serve.host.tables import read_table
 
-TRANSLATION, MODELS, DOCUMENTS, GLOSSARIES = "Translation", "Models", "Documents", "Glossaries"
+TRANSLATION, MODELS, DOCUMENTS = "Translation", "Models", "Documents"
+GLOSSARIES, MEMORIES = "Glossaries", "Memories"
 OPEN_INFERENCE, DEEPL, LIBRETRANSLATE = "Open Inference Protocol", "DeepL", "LibreTranslate"
 KEYS, OPERATION = "API keys", "Operation"
 # Descriptions of the tags of the OpenAPI document, in its order.

@@ -28,3 +28,5 @@ DOCUMENTS = Threads("documents", 4)
 GLOSSARIES = Threads("glossaries", 4)
 # Stored glossaries as requests for translation use them.
 TERMS = Threads("terms", 4)
+# Memories: looked up, searched and changed.
+MEMORIES = Threads("memories", 4)

@@ -36,6 +36,7 @@ class KeyLimits(BaseModel):
     )
 
     fetch: bool = Field(False, description="Whether requests may cause downloads of models on demand")
+    approve: bool = Field(False, description="Whether the key may approve corrections and change shared memories")
 
     @property
     def needs_count(self) -> bool:

@@ -28,6 +28,7 @@ class RequestFields(TypedDict, total=False):
         preserve_formatting: letter case, final punctuation, emoji and no-break spaces follow the text.
         terms: entries whose terms have given translations.
         glossary: ids of stored glossaries.
+        memory: names of stored memories.
     """
 
     source_language: str
@@ -44,6 +45,7 @@ class RequestFields(TypedDict, total=False):
     preserve_formatting: bool
     terms: Sequence[Entry]
     glossary: Sequence[str]
+    memory: Sequence[str]
 
 
 class SearchOptions(TypedDict, total=False):

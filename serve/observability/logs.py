@@ -80,6 +80,11 @@ class RequestRecord:
         """The id of the client's API key; empty: no key is required."""
         return "" if self.account is None else self.account.key.id
 
+    @property
+    def approves(self) -> bool:
+        """Whether the client's API key may approve corrections."""
+        return self.account is not None and self.account.key.limits.approve
+
 
 def caller_of(account: "Account | None", network: str) -> str:
     """Returns who waits in the queue: the API key, or the network of the client if no key is required."""

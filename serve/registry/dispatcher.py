@@ -11,7 +11,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from dragoman.serve.errors import ForbiddenError
+from dragoman.serve.errors import ForbiddenError, InvalidRequestError
+from dragoman.serve.memory.entry import Client, Pair
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.observability.request_metrics import NO_MODEL
 from dragoman.serve.protect.terms.matching import TermIndex
@@ -27,6 +28,7 @@ from dragoman.serve.translation.attention import AttentionRequest, AttentionResp
 from dragoman.serve.translation.detection import DetectResponse, best_guess, detect_languages
 from dragoman.serve.translation.job import Job
 from dragoman.serve.translation.markup import PLAIN
+from dragoman.serve.translation.recall import find_recall
 from dragoman.serve.translation.request import AUTO, ScoreRequest, TranslateRequest
 from dragoman.serve.translation.response import Pivot, ScoreResponse, TranslationDelta, TranslationResponse
 from dragoman.serve.translation.shares import Outcome
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     # SQLAlchemy is slow, and a translator without a state directory needs none.
     from dragoman.serve.glossaries.store import GlossaryStore
     from dragoman.serve.keys.account import Account
+    from dragoman.serve.memory.store import MemoryStore, Recall
 
     # They import ONNX Runtime.
     from dragoman.serve.registry.keeper import ModelKeeper
@@ -58,8 +61,14 @@ class Dispatcher:
         default_timeout_seconds: float,
         glossaries: "GlossaryStore | None" = None,
         on_demand: "OnDemand | None" = None,
+        *,
+        memories: "MemoryStore | None" = None,
+        memory: str | None = None,
     ) -> None:
+        """Creates a dispatcher; `memory`: name of the memory of requests that name none."""
         self.lifecycle = lifecycle
+        self._memories = memories
+        self._memory = memory
         self._glossaries = glossaries
         self._models = keeper.models
         self._keeper = keeper
@@ -107,7 +116,7 @@ class Dispatcher:
 
         `_prepare` would take several times as long. Raises ServiceError if the request is refused.
         """
-        if record.account is not None or request.terms or request.glossary:
+        if record.account is not None or request.terms or request.glossary or request.memory or self._memory:
             return None
         hop, *further = self._models.routes.find(request)
         model = self._models.find(hop.model)
@@ -311,9 +320,15 @@ class Dispatcher:
             indexes = await find_indexes(request, stored, *ends)
         if len(hops) == 1:
             ((hop, pipeline),) = hops
+            recall: Recall | None = None
+            if request.memory or self._memory is not None:
+                client, pair = Client(record.account_id), Pair(hop.direction.source, hop.direction.target)
+                recall = await find_recall(request, self._memories, client, self._memory, pair)
             glossary = [TextTerms(indexes)] * len(request.text) if indexes else ()
-            job = pipeline.limits.prepare(request, hop.direction, deadline_seconds, glossary)
+            job = pipeline.limits.prepare(request, hop.direction, deadline_seconds, glossary, recall)
             return pipeline.translator, job
+        if request.memory:
+            raise InvalidRequestError("memory", "expected none: the translation goes through a third language")
         first, last = hops
         job = await self._via_pivot(request, indexes, deadline_seconds, (first, last), uses)
         uses.enter_context(pivot.explained(first[0].direction.target))

@@ -26,7 +26,7 @@ SECONDS_PER_MEBIBYTE = 4
 WALL_SECONDS_PER_CPU_SECOND = 6.0
 
 # Parsers of different purposes run at the same time, those of one purpose one after the other.
-Purpose = Literal["documents", "glossaries", "forms", "probes"]
+Purpose = Literal["documents", "glossaries", "memory", "forms", "probes"]
 
 
 @dataclass(frozen=True, slots=True)

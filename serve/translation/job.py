@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, repeat
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dragoman.serve.bundle.manifest import BundleDirection
 from dragoman.serve.errors import InvalidRequestError
@@ -21,6 +21,9 @@ from dragoman.serve.translation.large_work import SMALL_TEXT_BYTES, work_bytes
 from dragoman.serve.translation.markup import FEW_TAGGED_SENTENCES, SMALL_MARKUP_BYTES, Reading, SentenceMarkup
 from dragoman.serve.translation.response import Pivot, TranslationResponse
 
+if TYPE_CHECKING:
+    from dragoman.serve.memory.store import Recall  # SQLAlchemy is slow
+
 
 class SegmentedText(NamedTuple):
     """A text in sentences.
@@ -30,12 +33,14 @@ class SegmentedText(NamedTuple):
         gaps: text without letters before each sentence and after the last one; `len(sentences) + 1` strings.
         cut_sentences: number of sentences that were cut because they were too long.
         markup: of each sentence; empty for plain text.
+        recalled: number of the sentences that a memory has translated, which are in the gaps; 1 for the whole text.
     """
 
     sentences: tuple[str, ...]
     gaps: tuple[str, ...]
     cut_sentences: int = 0
     markup: tuple[SentenceMarkup, ...] = ()
+    recalled: int = 0
 
     @property
     def plain(self) -> bool:
@@ -112,6 +117,7 @@ class Job:
         deadline_seconds: on the clock of `time.monotonic`.
         reading: of markup, placeholders and formatting; None: plain text.
         glossary: the terms of each text; empty: none.
+        recall: finds sentences in memories; None: in none.
         split_sentences, priority, fairness_key: as of a `TranslateRequest`.
         scored: whether texts and prefixes are the pairs of a `ScoreRequest`.
         shares: how many of the texts each request has that shares the job; empty: the job is of one request.
@@ -132,6 +138,7 @@ class Job:
     deadline_seconds: float
     reading: Reading | None = None
     glossary: Sequence[TextTerms] = ()
+    recall: "Recall | None" = None
     split_sentences: bool = False
     priority: int = 0
     fairness_key: FairnessKey | None = None
@@ -164,7 +171,8 @@ class Job:
         """Whether texts and options determine the translations, which have no values per token or alternative."""
         fields = self.fields
         per_token = fields.token_scores or fields.alignments is not None
-        return self.reading is None and not self.glossary and not per_token and self.options.hypotheses == 1
+        words_only = self.reading is None and not self.glossary and self.recall is None
+        return words_only and not per_token and self.options.hypotheses == 1
 
     @property
     def small(self) -> bool:

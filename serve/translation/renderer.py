@@ -210,6 +210,8 @@ def _join(
 
 def _join_alignments(cut: SegmentedText, translations: Sequence[Alternative]) -> tuple[Alignment, ...] | None:
     """Returns the alignments of one translation per sentence, inside the text and the joined translation."""
+    if cut.recalled:
+        return None  # gaps of the text are not those of the translation
     joined = list[Alignment]()
     target = 0
     for gap, (source, _), translation in zip(cut.gaps, cut.spans, translations, strict=False):

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dragoman.serve.bundle.manifest import BundleDirection
 from dragoman.serve.errors import InvalidRequestError
@@ -24,6 +24,9 @@ from dragoman.serve.translation.fields import DEFAULT_SEARCH, OPTIONS, SearchFie
 from dragoman.serve.translation.job import Job
 from dragoman.serve.translation.markup import PLAIN, TAG_FIELDS, Reading, read_markup, read_placeholders
 from dragoman.serve.translation.segments import TargetVocabulary
+
+if TYPE_CHECKING:
+    from dragoman.serve.memory.store import Recall  # SQLAlchemy is slow
 
 # The source language of a request whose texts each have their own, to be detected.
 AUTO = "auto"
@@ -52,6 +55,7 @@ class TranslateRequest(NamedTuple):
         preserve_formatting: whether letter case, final punctuation, emoji and no-break spaces follow the text.
         terms: entries that apply to the texts.
         glossary: ids of stored glossaries that apply, after `terms` and in their order.
+        memory: names of stored memories that answer equal texts, in their order; empty: that of the server, if any.
         source_detected: whether the server found source_language; glossaries without it are then left out.
         deadline_seconds: on the clock of `time.monotonic`; None: the server's default timeout.
         priority: a higher one starts earlier.
@@ -74,6 +78,7 @@ class TranslateRequest(NamedTuple):
     preserve_formatting: bool = False
     terms: Sequence[Entry] = ()
     glossary: Sequence[str] = ()
+    memory: Sequence[str] = ()
     source_detected: bool = False
     deadline_seconds: float | None = None
     priority: int = 0
@@ -268,6 +273,7 @@ class RequestLimits(TextLimits):
         direction: BundleDirection,
         deadline_seconds: float,
         glossary: Sequence[TextTerms] = (),
+        recall: "Recall | None" = None,
     ) -> Job:
         """Returns the job of the model.
 
@@ -275,6 +281,7 @@ class RequestLimits(TextLimits):
             direction: one of the model's.
             deadline_seconds: on the clock of `time.monotonic`.
             glossary: the terms of each text; empty: none.
+            recall: finds sentences in memories; None: in none.
 
         Raises:
             InvalidRequestError: naming the first invalid field.
@@ -292,6 +299,7 @@ class RequestLimits(TextLimits):
             deadline_seconds=deadline_seconds,
             reading=None if _is_plain(request) else self._reading(request),
             glossary=glossary,
+            recall=recall,
             split_sentences=request.split_sentences,
             priority=request.priority,
             fairness_key=request.fairness_key,

@@ -58,6 +58,7 @@ class Translation(Alternative):
         detected_language: language of the text; None: the client named it.
         low_confidence: whether the mean log-probability per token is far below that of the model's samples; None: the
             bundle does not state it.
+        origin: "memory", or "mixed" if the model translated some of its sentences; None: it translated all.
     """
 
     source_tokens: int
@@ -68,6 +69,7 @@ class Translation(Alternative):
     cut_sentences: int = 0
     detected_language: DetectedLanguage | None = None
     low_confidence: bool | None = None
+    origin: str | None = None
 
     def compare(self, least_log_probability: float) -> None:
         """Sets the confidence. Every sentence has an end token."""

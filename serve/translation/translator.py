@@ -25,6 +25,7 @@ from dragoman.serve.translation.cache import ResultCache
 from dragoman.serve.translation.job import Job, Sentence, characters_of
 from dragoman.serve.translation.large_work import Pace, spread
 from dragoman.serve.translation.markup import SMALL_MARKUP_BYTES
+from dragoman.serve.translation.recall import answer, explain
 from dragoman.serve.translation.renderer import Renderer, TextParts
 from dragoman.serve.translation.response import ScoreResponse, Translation, TranslationDelta, TranslationResponse
 from dragoman.serve.translation.second_pass import SecondPass
@@ -218,17 +219,18 @@ class Translator:
     async def _segment(self, job: Job, reservation: Reservation) -> None:
         """Splits the texts into sentences with their terms, and reserves rows for more sentences than texts."""
         if not job.split_sentences and job.reading is None:
-            job.fill(list(map(uncut_text, job.texts)))
+            cuts = list(map(uncut_text, job.texts))
         else:
             max_sentences = self._scheduler.capacity_rows // job.options.rows
             splitter = TextSplitter(job, partial(self._model.fits, job.direction.source_prefix), max_sentences)
             if job.small and job.reading is None:
-                job.fill(list(splitter.split(job.texts)))
+                cuts = list(splitter.split(job.texts))
             else:
                 large = job.reading is None or job.work_bytes > SMALL_MARKUP_BYTES
-                job.fill(await spread(splitter.split, job.texts, job.deadline_seconds, large=large, characters=len))
-            if len(job.sentences) > len(job.texts):
-                await self._widen(job, reservation)
+                cuts = await spread(splitter.split, job.texts, job.deadline_seconds, large=large, characters=len)
+        job.fill(cuts if job.recall is None else await answer(job.recall, job, cuts))
+        if len(job.sentences) > len(job.texts):
+            await self._widen(job, reservation)
         if job.glossary:
             await self._spread(job, job.add_terms)
 
@@ -294,7 +296,11 @@ class Translator:
         """Renders the translations of the sentences, counts them, and joins them to those of the texts."""
         translations = await self._render(job)
         response = self._observed(TranslationResponse(tuple(translations), _timings(job, job.searched)))
-        return response if job.plain else replace(response, translations=tuple(await self._join(job, translations)))
+        if not job.plain:
+            response = replace(response, translations=tuple(await self._join(job, translations)))
+        if job.recall is not None:
+            explain(job, response.translations)
+        return response
 
     async def _outcomes(self, job: Job, shares: Sequence[Share]) -> list[Outcome]:
         """Returns the outcomes of requests that share a job, all of whose sentences have ended."""

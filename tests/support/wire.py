@@ -1,7 +1,7 @@
 """One request over both interfaces, with gRPC responses in the form of REST for comparison."""
 
 import json
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from grpc_status.rpc_status import from_call
@@ -21,6 +21,7 @@ from tests.support.live import LiveService
 
 JSON = {"content-type": "application/json"}
 Answer = dict[str, Any]
+_Optional = Literal["seed", "cached", "low_confidence", "origin"]
 
 
 def translate_over_both(live: LiveService, request: Answer) -> list[Answer]:
@@ -80,7 +81,7 @@ def as_json(translation: Translation) -> Answer:
         "sentences": translation.sentences,
         "cut_sentences": translation.cut_sentences,
     }
-    optional: tuple[Literal["seed", "cached", "low_confidence"], ...] = ("seed", "cached", "low_confidence")
+    optional: tuple[_Optional, ...] = get_args(_Optional)
     return answer | {name: getattr(translation, name) for name in optional if translation.HasField(name)}
 
 

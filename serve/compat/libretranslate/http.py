@@ -19,7 +19,6 @@ from dragoman.serve.compat.libretranslate.request import (
     unavailable,
     written_code,
 )
-from dragoman.serve.compat.libretranslate.suggestions import Suggestion, SuggestionStore
 from dragoman.serve.compat.served_languages import ServedLanguages
 from dragoman.serve.documents_api.translator import DocumentParts
 from dragoman.serve.edge.auth import Authenticator
@@ -32,8 +31,10 @@ from dragoman.serve.edge.route_table import HIDDEN, LIBRETRANSLATE, Route, Route
 from dragoman.serve.edge.schemas import JSON, TEXT, content_of, object_of
 from dragoman.serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
 from dragoman.serve.host.tables import read_table
-from dragoman.serve.keys.account import ask
+from dragoman.serve.host.threads import MEMORIES
 from dragoman.serve.languages.names import language_name
+from dragoman.serve.memory.corrections import DEFAULT_MEMORY, Correction, CorrectionStore
+from dragoman.serve.memory.entry import Client, Entry, Pair
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.registry.dispatcher import Dispatcher
@@ -105,7 +106,7 @@ class LibreTranslateHttp(Interface):
         settings: ServeSettings,
         *,
         documents: DocumentParts,
-        suggestions: SuggestionStore | None,
+        corrections: CorrectionStore | None,
     ) -> None:
         """Creates the interface.
 
@@ -114,7 +115,7 @@ class LibreTranslateHttp(Interface):
             authenticator: of keys in parameters and headers.
             settings: the prefix of every path, the address for clients, and the limit of alternatives. Pages of any
                 origin may call the routes if the settings name none.
-            suggestions: None: they are refused.
+            corrections: None: they are refused.
         """
         prefix = settings.libretranslate_path.rstrip("/")
         self._dispatcher = dispatcher
@@ -128,7 +129,8 @@ class LibreTranslateHttp(Interface):
             documents, self._languages, receive_large, prefix=prefix, public_url=settings.public_url
         )
         self._max_alternatives = settings.libretranslate_alternatives
-        self._suggestions = suggestions
+        self._corrections = corrections
+        self._memory = settings.memory or DEFAULT_MEMORY
         self._headers = MappingProxyType({}) if settings.cors_origins else _CORS
         self._paths = {f"{prefix}{path}" for _, path, _ in self._routes()}
         self._storing = {f"{prefix}{path}" for path in _STORING}
@@ -225,16 +227,17 @@ class LibreTranslateHttp(Interface):
         return JSONResponse([_detection(item) for item in likely])
 
     async def suggest(self, request: Request) -> Response:
-        """Stores a better translation for the operator. Nothing else reads it."""
-        parameters, _ = await self._receive(request)
-        if self._suggestions is None:
+        """Stores a correction, which changes no translation before it is approved."""
+        parameters, deadline_seconds = await self._receive(request)
+        if self._corrections is None:
             raise refuse("Suggestions are disabled on this server.", HTTPStatus.FORBIDDEN)
         text, better, source, target = (required(parameters, name) for name in ("q", "s", "source", "target"))
         check_lengths([text, better], 2, self._limits()[1])
         pair = find_pair(self._languages, source, target)
         record: RequestRecord = request.state.record
-        if not await ask(self._suggestions.add, Suggestion(text, better, *pair), record.caller):
-            raise refuse("Suggestions are disabled on this server: it has enough.", HTTPStatus.FORBIDDEN)
+        (detected,) = await self._languages.languages_of([text], *pair, deadline_seconds, markup=False)
+        correction = Correction(Pair(detected.code, pair[1]), Entry(text, better), memory=self._memory)
+        await MEMORIES.run(self._corrections.add, Client(record.account_id, record.caller), correction)
         return JSONResponse({"success": True})
 
     async def languages(self) -> Response:
@@ -262,7 +265,7 @@ class LibreTranslateHttp(Interface):
             "frontendTimeout": _FRONTEND_TIMEOUT_MS,
             "apiKeys": self._authenticator.has_keys,
             "keyRequired": self._authenticator.has_keys,
-            "suggestions": self._suggestions is not None,
+            "suggestions": self._corrections is not None,
             "filesTranslation": bool(self._files.formats),
             "supportedFilesFormat": self._files.formats,
             "language": {

@@ -21,7 +21,7 @@ MODELS = {"name": "a", "models": [f"model-{number}" for number in range(1000)]}
 @pytest.fixture(scope="module")
 def full(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     state_dir = tmp_path_factory.mktemp("state")
-    with run_service(bundle_path, state_dir=state_dir, libretranslate_suggestions=True, admin_key=ADMIN) as live:
+    with run_service(bundle_path, state_dir=state_dir, corrections=True, admin_key=ADMIN) as live:
         state = live.service.core.state
         assert state is not None
         fill_database(state)

@@ -120,7 +120,7 @@ def test_a_request_has_the_fields_of_its_message() -> None:
     sent: dict[str, Any] = {"text": ["a", "b"], "target_prefix": ["x", ""], "format": "html", "split_sentences": False}
     sent |= {"source_language": "en", "target_language": "de", "model": "m", "allow_pivot": True}
     sent |= {"ignore_tags": ["a"], "splitting_tags": ["b", "c"], "non_splitting_tags": ["d"]}
-    sent |= {"placeholders": ["all"], "preserve_formatting": True, "glossary": ["i"]}
+    sent |= {"placeholders": ["all"], "preserve_formatting": True, "glossary": ["i"], "memory": ["j"]}
     terms: Any = [{"source": "c", "targets": ["d", "e"], "match_case": True}, {"source": "f"}]
     message = messages.TranslateRequest(**sent, terms=terms)
     item = ItemParser(100).parse(messages.TranslateManyRequest(id="1", request=message).SerializeToString())

@@ -36,7 +36,7 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(bundle_path: Path, state_dir: Path) -> Iterator[LiveService]:
-    with run_service(bundle_path, state_dir=state_dir, libretranslate_suggestions=True) as live:
+    with run_service(bundle_path, state_dir=state_dir, corrections=True) as live:
         yield live
 
 

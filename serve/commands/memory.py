@@ -1,0 +1,114 @@
+"""The commands `dragoman memory` on shared memories, and `dragoman corrections` on those of all clients."""
+
+import json
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import CliPositionalArg
+
+from dragoman.model.errors import UserError
+from dragoman.model.text_table import format_table
+from dragoman.serve.commands.state import StateCommand
+from dragoman.serve.keys.key import time_text
+from dragoman.serve.memory.corrections import MAX_CORRECTIONS, CorrectionStore
+from dragoman.serve.memory.entry import OPERATOR, Pair
+from dragoman.serve.memory.files import PART_BYTES, PairsError, format_of, read_pairs, write_pairs
+from dragoman.serve.memory.store import MemoryStore, Wanted
+
+
+class _FileCommand(StateCommand):
+    name: CliPositionalArg[str] = Field(description="Name of the memory")
+    file: CliPositionalArg[Path] = Field(description="File of pairs: tmx or tsv")
+    source_language: CliPositionalArg[str] = Field(description="ISO 639-1 code of the texts")
+    target_language: CliPositionalArg[str] = Field(description="ISO 639-1 code of their translations")
+
+    @property
+    def pair(self) -> Pair:
+        return Pair(self.source_language, self.target_language)
+
+
+class ImportMemoryCommand(_FileCommand):
+    """Add the pairs of a file to a shared memory, which is made if it is missing. Running servers have them at once."""
+
+    def cli_cmd(self) -> None:
+        """Prints how many pairs are new."""
+        kind = format_of(self.file)
+        try:
+            with self.open() as state, self.file.open("rb") as file:
+                entries = read_pairs(iter(lambda: file.read(PART_BYTES), b""), kind, self.pair)
+                print(f"added: {MemoryStore(state).add(OPERATOR, self.name, self.pair, entries, shared=True):,}")
+        except PairsError as error:
+            raise UserError(f"{self.file}: {error}") from error
+
+
+class ExportMemoryCommand(_FileCommand):
+    """Write the entries of a shared memory to a file."""
+
+    def cli_cmd(self) -> None:
+        """Writes the file."""
+        kind = format_of(self.file)
+        with self.open() as state, self.file.open("w", encoding="utf-8") as file:
+            file.writelines(write_pairs(MemoryStore(state).texts(OPERATOR, self.name, self.pair), kind, self.pair))
+
+
+class ListMemoriesCommand(StateCommand):
+    """List the shared memories."""
+
+    def cli_cmd(self) -> None:
+        """Prints a table."""
+        with self.open() as state:
+            found = MemoryStore(state).list_all(OPERATOR)
+        rows = [
+            (item.name, f"{item.entry_count:,}", str(item.version), time_text(int(item.changed_seconds)) or "")
+            for item in found
+        ]
+        header = ("name", "entries", "version", "changed")
+        print(format_table([header, *rows], len(header)) if rows else "no memory")
+
+
+class DeleteMemoryCommand(StateCommand):
+    """Delete a shared memory, or its entries of an origin, an author, or before a time."""
+
+    name: CliPositionalArg[str] = Field(description="Name of the memory")
+    origin: str | None = Field(None, description="Only entries of this origin: import or correction")
+    author: str | None = Field(None, description="Only entries of this author: id of an API key, or an address")
+    before_seconds: float | None = Field(None, description="Only entries from before this Unix time")
+
+    def cli_cmd(self) -> None:
+        """Prints how many entries there were."""
+        wanted = Wanted(origin=self.origin, author=self.author, before_seconds=self.before_seconds)
+        with self.open() as state:
+            deleted = MemoryStore(state).delete(OPERATOR, self.name, None if wanted == Wanted() else wanted)
+        print(f"deleted: {deleted:,}")
+
+
+class ListCorrectionsCommand(StateCommand):
+    """Print the corrections that wait for approval, as JSON lines, the oldest first."""
+
+    terms: bool = Field(False, description="Print glossary entries that at least three corrections propose instead")
+
+    def cli_cmd(self) -> None:
+        """Prints a line per correction or term."""
+        with self.open() as state:
+            store = CorrectionStore(state)
+            found = [row._asdict() for row in store.list_all(OPERATOR, limit=MAX_CORRECTIONS)]
+            for item in store.terms(OPERATOR) if self.terms else found:
+                print(json.dumps(item, ensure_ascii=False))
+
+
+class ApproveCorrectionsCommand(StateCommand):
+    """Make corrections entries of their memories. Running servers have them at once."""
+
+    ids: CliPositionalArg[list[int]] = Field([], description="Ids of corrections")
+    all: bool = Field(False, description="All that wait")
+    delete: bool = Field(False, description="Delete them instead")
+
+    def cli_cmd(self) -> None:
+        """Prints how many there were."""
+        if bool(self.ids) == self.all:
+            raise UserError("expected either ids or --all")
+        with self.open() as state:
+            store = CorrectionStore(state)
+            waiting = [row.id for row in store.list_all(OPERATOR, limit=MAX_CORRECTIONS)]
+            end = store.delete if self.delete else store.approve
+            print(f"{'deleted' if self.delete else 'approved'}: {end(OPERATOR, waiting if self.all else self.ids):,}")

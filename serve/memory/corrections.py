@@ -1,0 +1,156 @@
+"""Corrections of clients: entries that wait, which no request finds, until a key with that right approves them.
+
+Suggestions of earlier versions, in a table of their own, become corrections when the store is opened.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from dragoman.serve.errors import ForbiddenError, InvalidRequestError, MemoryNotFoundError, MemoryStoreFullError
+from dragoman.serve.host.state import State, largest_share
+from dragoman.serve.memory import store
+from dragoman.serve.memory.entry import Client, Entry, Pair
+from dragoman.serve.memory.store import COLUMNS, ENTRIES, MEMORIES, SHARED
+
+# Corrections of 10,000 characters each would take 300 MB.
+MAX_CORRECTIONS = 10_000
+# The memory of corrections, if neither the client nor the server names one.
+DEFAULT_MEMORY = "corrections"
+# A term that was corrected this many times the same way is proposed.
+MIN_REPETITIONS = 3
+_MAX_TERM_WORDS = 4
+_WORDS = re.compile(r"\w+")
+
+
+class Correction(NamedTuple):
+    """A text with its translation as it should be, and as the model made it (empty: unknown)."""
+
+    pair: Pair
+    entry: Entry
+    translation: str = ""
+    memory: str = DEFAULT_MEMORY
+
+
+class CorrectionStore:
+    """The corrections of all clients. Thread-safe; all methods may wait for the database."""
+
+    def __init__(self, state: State) -> None:
+        """Creates the tables that are missing, and moves suggestions of earlier versions."""
+        state.create(store.TABLES)
+        self._state = state
+        with state.writing() as connection:
+            if sa.inspect(connection).has_table("suggestions"):
+                _move_suggestions(connection)
+
+    def add(self, client: Client, correction: Correction) -> int:
+        """Stores a correction for the memory of the client, or a shared one, and returns its id.
+
+        Raises InvalidRequestError, MemoryStoreFullError without room, or StorageFullError without space.
+        """
+        counts = sa.select(sa.func.count(), sa.func.count().filter(COLUMNS.author == client.author))
+        with self._state.writing() as connection:
+            stored, owned = connection.execute(counts.where(store.WAITING)).one()
+            if owned >= (most := largest_share(MAX_CORRECTIONS, stored - owned, first=owned == 0)):
+                raise MemoryStoreFullError(f"{owned} corrections of this client wait, expected at most {most}")
+            return _add(connection, client, correction)
+
+    def list_all(self, client: Client, *, after: int = 0, limit: int = store.BATCH) -> list[sa.Row[Any]]:
+        """Returns corrections with ids above one, in their order; those of others only if the client may approve."""
+        with self._state.reading() as connection:
+            wanted = _waiting(client).where(COLUMNS.id > after)
+            return list(connection.execute(wanted.order_by(COLUMNS.id).limit(limit)))
+
+    def approve(self, client: Client, ids: Sequence[int]) -> int:
+        """Lets corrections count from now on, and returns how many there were.
+
+        Raises ForbiddenError if the client may not approve, or MemoryNotFoundError for an unknown id.
+        """
+        if not client.approves:
+            raise ForbiddenError("corrections: expected an API key that may approve")
+        with self._state.writing() as connection:
+            found = _find(connection, client, ids)
+            for row in found:
+                version = store.grow(connection, row.memory_id, 1, len(row.source) + len(row.target))
+                connection.execute(sa.update(ENTRIES).where(COLUMNS.id == row.id).values(version=version))
+        return len(found)
+
+    def delete(self, client: Client, ids: Sequence[int]) -> int:
+        """Deletes corrections that the client may see, and returns how many; raises MemoryNotFoundError for others."""
+        with self._state.writing() as connection:
+            found = _find(connection, client, ids)
+            connection.execute(sa.delete(ENTRIES).where(COLUMNS.id.in_([row.id for row in found])))
+        return len(found)
+
+    def terms(self, client: Client) -> list[dict[str, object]]:
+        """Returns terms that at least `MIN_REPETITIONS` visible corrections replace the same way."""
+        return list(_terms(self.list_all(client, limit=MAX_CORRECTIONS)))
+
+
+def _waiting(client: Client) -> sa.Select[Any]:
+    """Returns a query for the corrections that a client may see."""
+    visible = store.usable(client) if client.approves else COLUMNS.author == client.author
+    visible = sa.true() if client.account is None else visible
+    shown = *store.SHOWN, COLUMNS.translation, COLUMNS.memory_id, MEMORIES.c.name.label("memory")
+    return sa.select(*shown).select_from(ENTRIES.join(MEMORIES)).where(store.WAITING, visible)
+
+
+def _find(connection: sa.Connection, client: Client, ids: Sequence[int]) -> Sequence[sa.Row[Any]]:
+    found = connection.execute(_waiting(client).where(COLUMNS.id.in_(ids))).all()
+    if missing := set(ids) - {row.id for row in found}:
+        raise MemoryNotFoundError(f"correction {min(missing)}: unknown")
+    return found
+
+
+def _add(connection: sa.Connection, client: Client, correction: Correction) -> int:
+    columns = MEMORIES.c
+    own = sa.select(columns.id).where(columns.account == client.account, columns.name == correction.memory)
+    account = client.account if connection.execute(own).first() else SHARED
+    memory_id = store.memory_id(connection, account or SHARED, correction.memory)
+    (row,) = store.prepare(correction.pair, [correction.entry], "correction", client.author, correction.translation)
+    made = sa.insert(ENTRIES).values(**row, memory_id=memory_id, version=0).returning(COLUMNS.id)
+    return int(connection.execute(made).scalar_one())
+
+
+def _move_suggestions(connection: sa.Connection) -> None:
+    """Makes the suggestions of earlier versions corrections, and drops their table."""
+    old = sa.Table("suggestions", sa.MetaData(), autoload_with=connection)
+    for row in connection.execute(sa.select(old).order_by(old.c.number)).mappings().all():
+        correction = Correction(Pair(row["source"], row["target"]), Entry(row["q"], row["s"]))
+        with suppress(InvalidRequestError):  # longer than a text may be
+            _add(connection, Client("", row.get("owner", "")), correction)
+    old.drop(connection)
+
+
+def _terms(corrections: Sequence[sa.Row[Any]]) -> Iterator[dict[str, object]]:
+    """Yields a term per replacement of words that enough corrections share, with the longest common words of texts."""
+    texts = defaultdict[tuple[str, str, str, str], dict[str, str]](dict)
+    for row in corrections:
+        if replaced := _replacement(row.translation, row.target):
+            text = f" {' '.join(_WORDS.findall(row.source.casefold()))} "
+            texts[row.source_language, row.target_language, *replaced][row.source] = text
+    for (source_language, target_language, _, target), found in texts.items():
+        first, *others = found.values()
+        words, sizes = first.split(), range(1, _MAX_TERM_WORDS + 1)
+        spans = {f" {' '.join(words[start : start + size])} " for start in range(len(words)) for size in sizes}
+        common = [span for span in spans if all(span in other for other in others)]
+        if len(found) >= MIN_REPETITIONS and common:
+            pair = {"source_language": source_language, "target_language": target_language}
+            yield {**pair, "source": max(common, key=len).strip(), "target": target, "corrections": len(found)}
+
+
+def _replacement(translation: str, target: str) -> tuple[str, str] | None:
+    """Returns the words of a translation that a correction replaces, and what by; None: not one group of words."""
+    old, new = _WORDS.findall(translation), _WORDS.findall(target)
+    changes = [
+        change for change in SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if change[0] != "equal"
+    ]
+    if len(changes) != 1 or changes[0][0] != "replace":
+        return None
+    replaced = old[slice(*changes[0][1:3])], new[slice(*changes[0][3:])]
+    return None if max(map(len, replaced)) > _MAX_TERM_WORDS else (" ".join(replaced[0]), " ".join(replaced[1]))

@@ -1,0 +1,120 @@
+"""Patterns: what two texts have in common that one translation fits.
+
+A pattern is a text in NFC with single spaces, with slots in place of its numbers, placeholders and tags. Two texts are
+equal if their patterns are, but for letter case. The translation of an equal text has the values of that text.
+"""
+
+import html
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
+
+_NUMBER, _KEPT = "0", "\ufffc"
+_NUMBERS = re.compile(r"\d+(?:[.,:]\d+)*+")
+_TAGS = re.compile(r"""<(?:!--.*?--|(?:[^<>"']|"[^"]*+"|'[^']*+')*+)>""", re.DOTALL)
+# A text without these has no slot.
+_SPECIAL = re.compile(r"[\d<{$#%:/@\\]|www\.")
+_ALL, _UNTAGGED = Finder(KINDS), Finder(KINDS[1:])
+
+
+class Part(NamedTuple):
+    """A part of a text; `slot` is empty for words."""
+
+    text: str
+    slot: str = ""
+
+
+class Pattern(NamedTuple):
+    """A text by its pattern: `shape` with letter case, and the values of its slots, in their order."""
+
+    shape: str
+    values: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The pattern without letter case."""
+        return self.shape.casefold()
+
+
+def read_pattern(text: str, *, markup: bool = False) -> Pattern:
+    """Returns the pattern of a text; with `markup`, the text has references, and its tags are those of HTML or XML."""
+    text = " ".join(unicodedata.normalize("NFC", text).split())
+    if not (_SPECIAL.search(text) or (markup and "&" in text)):
+        return Pattern(text)
+    parts = list(_marked_parts(text) if markup else _parts(text, _ALL))
+    shape = "".join(part.slot or part.text for part in parts)
+    return Pattern(shape, tuple(part.text for part in parts if part.slot))
+
+
+def fill(source: Pattern, target: str, query: Pattern, escape: Callable[[str], str] = str) -> str | None:
+    """Returns the translation of a text, given another one of the same pattern and its translation.
+
+    None if a value of the text has no place of its own in the translation, or its letter case differs by more than the
+    first letter or capitals throughout. `escape` spells words in the markup of the text.
+    """
+    change = _change_case(source.shape, query.shape)
+    if change is None or len(source.values) != len(query.values):
+        return None
+    wanted = dict(zip(source.values, query.values, strict=True))
+    if any(wanted[own] != value for own, value in zip(source.values, query.values, strict=True)):
+        return None
+    parts = list(slots(target))
+    found = Counter(part.text for part in parts if part.slot)
+    counts = Counter(source.values)
+    if any(found[own] != counts[own] for own, value in wanted.items() if own != value):
+        return None
+    texts = list[str]()
+    for part in parts:
+        value = wanted.get(part.text, part.text) if part.slot else change(part.text, not texts)
+        is_tag = part.slot == _KEPT and value.startswith("<") and part.text in wanted
+        texts.append(value if is_tag else escape(value))
+    return "".join(texts)
+
+
+def slots(text: str) -> Iterator[Part]:
+    """Yields the parts of a text: its words, and its numbers, placeholders and tags."""
+    return _parts(text, _ALL)
+
+
+def _parts(text: str, finder: Finder) -> Iterator[Part]:
+    position = 0
+    for placeholder in finder.find(text):
+        yield from _number_parts(text[position : placeholder.start])
+        yield Part(text[placeholder.start : placeholder.end], _KEPT)
+        position = placeholder.end
+    yield from _number_parts(text[position:])
+
+
+def _number_parts(text: str) -> Iterator[Part]:
+    position = 0
+    for number in _NUMBERS.finditer(text):
+        if number.start() > position:
+            yield Part(text[position : number.start()])
+        yield Part(number[0], _NUMBER)
+        position = number.end()
+    if position < len(text):
+        yield Part(text[position:])
+
+
+def _marked_parts(text: str) -> Iterator[Part]:
+    position = 0
+    for tag in _TAGS.finditer(text):
+        yield from _parts(html.unescape(text[position : tag.start()]), _UNTAGGED)
+        yield Part(tag[0], _KEPT)
+        position = tag.end()
+    yield from _parts(html.unescape(text[position:]), _UNTAGGED)
+
+
+def _change_case(source: str, query: str) -> Callable[[str, bool], str] | None:
+    """Returns what changes the case of words of a translation, given whether they begin it; None: nothing fits."""
+    if source == query or (source[1:] == query[1:] and query[:1].islower()):
+        return lambda words, _: words
+    if source[1:] == query[1:]:
+        return lambda words, first: f"{words[:1].upper()}{words[1:]}" if first else words
+    if query.isupper():
+        return lambda words, _: words.upper()
+    return None

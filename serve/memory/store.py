@@ -1,0 +1,299 @@
+"""Stored memories: pairs of texts by name, in the database of the state directory.
+
+A memory belongs to the API key that made it, or to all: other keys neither see nor use that of a key, and every query
+has that condition. A shared memory is changed by the operator and by keys that may approve. Each change raises the
+version of its memory. All methods may wait for the database.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from dragoman.serve.errors import ForbiddenError, InvalidRequestError, MemoryNotFoundError, MemoryStoreFullError
+from dragoman.serve.host.state import Identifier, State, largest_share
+from dragoman.serve.memory.entry import Client, Entry, Pair
+from dragoman.serve.memory.pattern import Pattern, read_pattern
+
+MAX_NAME_CHARACTERS = 64
+MAX_LANGUAGE_CHARACTERS = 35
+MAX_TEXT_CHARACTERS = 10_000
+# The limits of all clients together; see `largest_share`.
+MAX_STORED_ENTRIES = 4_000_000
+MAX_STORED_BYTES = 2 << 30
+# The account of what is shared.
+SHARED = ""
+# Entries per transaction, so that other writers wait for milliseconds.
+BATCH = 5000
+_KEYS_PER_QUERY = 500
+_ENTRIES_PER_KEY = 20
+_VERSION = "version"
+
+TABLES = sa.MetaData()
+MEMORIES = sa.Table(
+    "memories",
+    TABLES,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("account", sa.Text, nullable=False),
+    sa.Column("name", Identifier(MAX_NAME_CHARACTERS), nullable=False),
+    *(sa.Column(name, sa.BigInteger, nullable=False) for name in (_VERSION, "entry_count", "entry_bytes")),
+    sa.Column("changed_seconds", sa.Double, nullable=False),
+    sa.UniqueConstraint("account", "name"),
+)
+_WAITS = sa.text("version = 0")
+ENTRIES = sa.Table(
+    "memory_entries",
+    TABLES,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("memory_id", sa.Integer, sa.ForeignKey("memories.id", ondelete="CASCADE"), nullable=False),
+    # Of the pair of languages and the pattern of the source.
+    sa.Column("digest", sa.BigInteger, nullable=False),
+    *(sa.Column(name, Identifier(MAX_LANGUAGE_CHARACTERS), nullable=False) for name in Pair._fields),
+    # What the model wrote in place of the target may be unknown, and then is empty.
+    *(sa.Column(name, sa.Text, nullable=False) for name in (*Entry._fields, "translation", "origin", "author")),
+    sa.Column("created_seconds", sa.Double, nullable=False),
+    # Of the memory from which on the entry counts; 0: it is a correction that waits for approval.
+    sa.Column(_VERSION, sa.BigInteger, nullable=False),
+    sa.Index("memory_entries_by_digest", "memory_id", "digest"),
+    sa.Index("memory_entries_that_wait", "author", sqlite_where=_WAITS, postgresql_where=_WAITS),
+    sqlite_autoincrement=True,
+)
+COLUMNS = ENTRIES.c
+WAITING = sa.literal_column("memory_entries.version", sa.BigInteger) == sa.literal_column("0")
+SIZE = sa.func.length(COLUMNS.source) + sa.func.length(COLUMNS.target)
+# The columns that people see.
+SHOWN = [COLUMNS[name] for name in ("id", *Pair._fields, *Entry._fields, "origin", "author", "created_seconds")]
+
+
+class Memory(NamedTuple):
+    """A stored memory without its entries; `changed_seconds`: a Unix time."""
+
+    id: int
+    name: str
+    shared: bool
+    version: int
+    entry_count: int
+    changed_seconds: float
+
+
+class Wanted(NamedTuple):
+    """Which entries are meant; None: all. `before_seconds`: those that are older than a Unix time."""
+
+    source_language: str | None = None
+    target_language: str | None = None
+    origin: str | None = None
+    author: str | None = None
+    before_seconds: float | None = None
+
+    @property
+    def conditions(self) -> Iterator[sa.ColumnElement[bool]]:
+        """The conditions of a query."""
+        yield COLUMNS.version > 0
+        *equal, before_seconds = self
+        yield from (
+            COLUMNS[name] == value for name, value in zip(self._fields, equal, strict=False) if value is not None
+        )
+        if before_seconds is not None:
+            yield COLUMNS.created_seconds < before_seconds
+
+
+class MemoryStore:
+    """Finds, adds, lists and deletes the entries of the memories of each client. Thread-safe."""
+
+    def __init__(self, state: State) -> None:
+        """Creates the tables if they are missing."""
+        state.create(TABLES)
+        self._state = state
+
+    def list_all(self, client: Client, names: Sequence[str] | None = None) -> list[Memory]:
+        """Returns the memories of a client, or those with some names: by name, its own before a shared one."""
+        columns = MEMORIES.c
+        shared = (columns.account == SHARED).label("shared")
+        query = sa.select(*(columns.get(name, shared) for name in Memory._fields)).where(usable(client))
+        if names is not None:
+            query = query.where(columns.name.in_(names))
+        with self._state.reading() as connection:
+            return [Memory(*row) for row in connection.execute(query.order_by(columns.name, shared))]
+
+    def recall(self, client: Client, names: Sequence[str], pair: Pair) -> "Recall":
+        """Returns what finds texts in the memory of each name, the client's first; raises MemoryNotFoundError."""
+        found = {memory.name: memory for memory in reversed(self.list_all(client, names))}
+        missing = next((name for name in names if name not in found), None)
+        if missing is not None:
+            raise MemoryNotFoundError(f"memory {missing[:MAX_NAME_CHARACTERS]!a}: unknown")
+        return Recall(self._state, usable(client), [found[name] for name in names], pair)
+
+    def add(self, client: Client, name: str, pair: Pair, entries: Iterable[Entry], *, shared: bool = False) -> int:
+        """Adds entries to a memory, which is made if it is missing, and returns how many are new.
+
+        Raises InvalidRequestError, ForbiddenError or MemoryStoreFullError; what was added before stays.
+        """
+        account = _writable(client, shared=shared)
+        left, added = iter(entries), 0
+        for batch in iter(lambda: list(islice(left, BATCH)), []):
+            rows = list(prepare(pair, batch, "import", client.author))
+            with self._state.writing() as connection:
+                added += _insert_new(connection, memory_id(connection, account, name), rows)
+                _check_share(connection, account)
+        return added
+
+    def entries(
+        self, client: Client, name: str, wanted: Wanted, *, after: int = 0, limit: int = BATCH
+    ) -> list[sa.Row[Any]]:
+        """Returns `SHOWN` of entries with ids above one, in their order; raises MemoryNotFoundError."""
+        (memory,) = self.recall(client, [name], Pair("", "")).memories
+        query = sa.select(*SHOWN).where(COLUMNS.memory_id == memory.id, COLUMNS.id > after, *wanted.conditions)
+        with self._state.reading() as connection:
+            return list(connection.execute(query.order_by(COLUMNS.id).limit(limit)))
+
+    def texts(self, client: Client, name: str, pair: Pair) -> Iterator[Entry]:
+        """Yields all entries for a pair of languages; raises MemoryNotFoundError."""
+        after = 0
+        while found := self.entries(client, name, Wanted(*pair), after=after):
+            after = found[-1].id
+            yield from (Entry(row.source, row.target, row.context) for row in found)
+
+    def delete(self, client: Client, name: str, wanted: Wanted | None = None) -> int:
+        """Deletes entries of a memory, with None all of it, and returns how many; raises ServiceError if it may not."""
+        (memory,) = self.recall(client, [name], Pair("", "")).memories
+        _writable(client, shared=memory.shared)
+        own = COLUMNS.memory_id == memory.id, *(() if wanted is None else wanted.conditions)
+        with self._state.writing() as connection:
+            size_bytes = connection.execute(sa.select(sa.func.sum(SIZE)).where(*own)).scalar() or 0
+            count = connection.execute(sa.delete(ENTRIES).where(*own)).rowcount
+            grow(connection, memory.id, -count, -int(size_bytes))
+            if wanted is None:
+                connection.execute(sa.delete(MEMORIES).where(MEMORIES.c.id == memory.id))
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Finds texts in memories, those that count first, which must be usable. Thread-safe."""
+
+    state: State
+    usable: sa.ColumnElement[bool]
+    memories: Sequence[Memory]
+    pair: Pair
+
+    def _select(self, wanted: sa.ColumnElement[bool]) -> sa.Select[Any]:
+        named = COLUMNS.memory_id.in_([memory.id for memory in self.memories])
+        selected = sa.select(COLUMNS.memory_id, COLUMNS.digest, COLUMNS.source, COLUMNS.target)
+        return selected.select_from(ENTRIES.join(MEMORIES)).where(
+            named, self.usable, *Wanted(*self.pair).conditions, wanted
+        )
+
+    def find(self, patterns: Iterable[Pattern]) -> dict[str, list[Entry]]:
+        """Returns the entries that equal texts, by their keys: those of an earlier memory first, then the newest."""
+        keys = {_digest(self.pair, pattern.key): pattern.key for pattern in patterns}
+        numbers = {memory.id: number for number, memory in enumerate(self.memories)}
+        digests, found = iter(keys), list[Any]()
+        with self.state.reading() as connection:
+            while some := list(islice(digests, _KEYS_PER_QUERY)):
+                query = self._select(COLUMNS.digest.in_(some)).order_by(COLUMNS.id.desc())
+                found += connection.execute(query.limit(_ENTRIES_PER_KEY * len(some)))
+        matches: dict[str, list[Entry]] = {}
+        for row in sorted(found, key=lambda row: numbers[row.memory_id]):
+            matches.setdefault(keys[row.digest], []).append(Entry(row.source, row.target))
+        return matches
+
+
+def usable(client: Client) -> sa.ColumnElement[bool]:
+    """Returns the condition of the memories that a client may use."""
+    return MEMORIES.c.account.in_((client.account or SHARED, SHARED))
+
+
+def _writable(client: Client, *, shared: bool) -> str:
+    """Returns the account of a memory that is changed; raises ForbiddenError if the client may not change it."""
+    if not (client.approves if shared else client.account):
+        needed = "that may approve, for a shared one" if shared else "whose memory it is"
+        raise ForbiddenError(f"memory: expected an API key {needed}")
+    return SHARED if shared else client.account or SHARED
+
+
+def prepare(
+    pair: Pair, entries: Sequence[Entry], origin: str, author: str, translation: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of entries, but for memory and version; raises InvalidRequestError for an invalid one."""
+    keys = [read_pattern(entry.source).key for entry in entries]
+    common = {**pair._asdict(), "origin": origin, "author": author, "created_seconds": time.time()}
+    for field, code in pair._asdict().items():
+        _check(field, code, MAX_LANGUAGE_CHARACTERS)
+    for entry, key in zip(entries, keys, strict=True):
+        for field, text in (("source", entry.source), ("target", entry.target)):
+            if not text.strip() or len(text) > MAX_TEXT_CHARACTERS:
+                raise InvalidRequestError(
+                    field, f"{len(text)} characters, expected 1 to {MAX_TEXT_CHARACTERS}, not blank"
+                )
+        # PostgreSQL has no null characters.
+        texts = zip((*Entry._fields, "translation"), (*entry, translation), strict=True)
+        clean = {name: text.replace("\0", "") for name, text in texts}
+        yield {**common, **clean, "digest": _digest(pair, key)}
+
+
+def _check(field: str, text: str, most: int) -> None:
+    if not text.strip() or len(text) > most or not text.isprintable():
+        raise InvalidRequestError(field, f"expected 1 to {most} printable characters")
+
+
+def _insert_new(connection: sa.Connection, into: int, rows: Sequence[dict[str, Any]]) -> int:
+    """Adds those rows to a memory that it does not have, and returns how many."""
+    is_known = COLUMNS.memory_id == into, COLUMNS.version > 0, COLUMNS.digest.in_({row["digest"] for row in rows})
+    known = set(
+        map(tuple, connection.execute(sa.select(COLUMNS.digest, COLUMNS.source, COLUMNS.target).where(*is_known)))
+    )
+    new = {(row["digest"], row["source"], row["target"]): row for row in rows}
+    added = [row for content, row in new.items() if content not in known]
+    if added:
+        size_bytes = sum(len(row["source"]) + len(row["target"]) for row in added)
+        counted = {"memory_id": into, _VERSION: grow(connection, into, len(added), size_bytes)}
+        connection.execute(sa.insert(ENTRIES), [{**row, **counted} for row in added])
+    return len(added)
+
+
+def memory_id(connection: sa.Connection, account: str, name: str) -> int:
+    """Returns the id of a memory, which is made if it is missing; raises InvalidRequestError for an invalid name."""
+    _check("name", name, MAX_NAME_CHARACTERS)
+    query = sa.select(MEMORIES.c.id).where(MEMORIES.c.account == account, MEMORIES.c.name == name)
+    found = connection.execute(query).scalar()
+    if found is None:
+        counts = dict.fromkeys((_VERSION, "entry_count", "entry_bytes", "changed_seconds"), 0)
+        made = sa.insert(MEMORIES).values(account=account, name=name, **counts).returning(MEMORIES.c.id)
+        found = connection.execute(made).scalar_one()
+    return int(found)
+
+
+def grow(connection: sa.Connection, changed_id: int, count: int, size_bytes: int) -> int:
+    """Notes a change of a memory, and returns its version."""
+    columns = MEMORIES.c
+    values: dict[str, Any] = {
+        "entry_count": columns.entry_count + count,
+        "entry_bytes": columns.entry_bytes + size_bytes,
+    }
+    values |= {_VERSION: columns.version + 1, "changed_seconds": time.time()}
+    changed = sa.update(MEMORIES).where(columns.id == changed_id).values(values).returning(columns.version)
+    return int(connection.execute(changed).scalar_one())
+
+
+def _check_share(connection: sa.Connection, account: str) -> None:
+    """Raises MemoryStoreFullError if a key has more than its share of the store, or the store is full."""
+    limits = {
+        "entries": (MEMORIES.c.entry_count, MAX_STORED_ENTRIES),
+        "bytes": (MEMORIES.c.entry_bytes, MAX_STORED_BYTES),
+    }
+    for what, (column, limit) in limits.items():
+        total = sa.func.sum(column)
+        sums = connection.execute(sa.select(total, total.filter(MEMORIES.c.account == account))).one()
+        stored, owned = (int(size or 0) for size in sums)
+        if owned > (most := largest_share(limit, stored - owned, first=account == SHARED)):
+            raise MemoryStoreFullError(f"{owned} {what} of this client, expected at most {most}: delete some")
+
+
+def _digest(pair: Pair, key: str) -> int:
+    """Returns 64 bits of the hash of a pair of languages and a pattern, as a signed number."""
+    data = "\0".join((*pair, key)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), signed=True)

@@ -1,0 +1,111 @@
+"""The stage of memories: texts and sentences that people have translated take their translations.
+
+Such a sentence is no sentence of the job any more: its translation stands between the others, as white space does.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from dragoman.serve.errors import InvalidRequestError, MemoryNotFoundError
+from dragoman.serve.host.threads import MEMORIES
+from dragoman.serve.memory.entry import Client, Entry, Pair
+from dragoman.serve.memory.pattern import Pattern, fill, read_pattern
+from dragoman.serve.translation.job import Job, SegmentedText
+from dragoman.serve.translation.markup import PLAIN
+from dragoman.serve.translation.request import TranslateRequest
+from dragoman.serve.translation.response import Translation
+
+if TYPE_CHECKING:
+    from dragoman.serve.memory.store import MemoryStore, Recall  # SQLAlchemy is slow
+
+MAX_MEMORIES = 5
+MEMORY, MIXED = "memory", "mixed"
+
+
+async def find_recall(
+    request: TranslateRequest, store: "MemoryStore | None", client: Client, default: str | None, pair: Pair
+) -> "Recall | None":
+    """Returns what finds the translations of a request; None: it names no memory, and that of the server has none.
+
+    Raises InvalidRequestError if no memory can answer the request, or MemoryNotFoundError.
+    """
+    names, options = list(request.memory), request.options
+    checks = {"target_prefix": any(request.target_prefix), "options.hypotheses": options.hypotheses > 1}
+    excluded = [field for field, is_set in checks.items() if is_set]
+    if not names:
+        with suppress(MemoryNotFoundError):
+            if store is not None and default is not None and not excluded:
+                return await MEMORIES.run(store.recall, client, [default], pair)
+        return None
+    if excluded:
+        raise InvalidRequestError(excluded[0], "expected none with memory")
+    if store is None:
+        raise InvalidRequestError("memory", "expected none: the server has no --state-dir")
+    if len(names) > MAX_MEMORIES:
+        raise InvalidRequestError("memory", f"{len(names)} memories, expected at most {MAX_MEMORIES}")
+    return await MEMORIES.run(store.recall, client, names, pair)
+
+
+async def answer(recall: "Recall", job: Job, cuts: Sequence[SegmentedText]) -> list[SegmentedText]:
+    """Returns the texts of a job in the sentences that are left to translate, with the others translated."""
+    return await MEMORIES.run(_answer, recall, job, cuts)
+
+
+def explain(job: Job, translations: Sequence[Translation]) -> None:
+    """Adds to each translation whether it comes from a memory."""
+    for translation, cut in zip(translations, job.cuts, strict=True):
+        if cut.recalled:
+            translation.origin = MIXED if cut.sentences else MEMORY
+
+
+def _answer(recall: "Recall", job: Job, cuts: Sequence[SegmentedText]) -> list[SegmentedText]:
+    texts = [read_pattern(text, markup=_has_tags(job)) for text in job.texts]
+    sentences = [[read_pattern(raw, markup=_has_tags(job)) for raw in _sources(cut)] for cut in cuts]
+    found = recall.find(chain(texts, chain.from_iterable(sentences)))
+    if not found:
+        return list(cuts)
+    answered = list[SegmentedText]()
+    for cut, text, parts in zip(cuts, texts, sentences, strict=True):
+        escape = cut.markup[0].escaper.escape if cut.markup and _has_tags(job) else str
+        whole = _translation(text, found, escape) if cut.sentences else None
+        if whole is not None:
+            answered.append(cut._replace(sentences=(), gaps=(whole,), markup=(), recalled=1))
+        else:
+            answered.append(_answered(cut, [_translation(part, found, escape) for part in parts]))
+    return answered
+
+
+def _has_tags(job: Job) -> bool:
+    return job.reading is not None and job.reading.markup.format != PLAIN
+
+
+def _sources(cut: SegmentedText) -> Sequence[str]:
+    """Returns the sentences of a text with their tags."""
+    return [marked.sentence.source for marked in cut.markup] or cut.sentences
+
+
+def _translation(text: Pattern, found: dict[str, list[Entry]], escape: Callable[[str], str]) -> str | None:
+    """Returns the translation of a text by an equal one, letter by letter if there is one, else the newest."""
+    sources = [(read_pattern(match.source), match.target) for match in found.get(text.key, ())]
+    for source, target in sorted(sources, key=lambda pair: pair[0] != text):
+        if source.key == text.key and (filled := fill(source, target, text, escape)) is not None:
+            return filled
+    return None
+
+
+def _answered(cut: SegmentedText, translations: Sequence[str | None]) -> SegmentedText:
+    gaps, left = [cut.gaps[0]], list[int]()
+    for index, (translation, gap) in enumerate(zip(translations, cut.gaps[1:], strict=True)):
+        if translation is None:
+            left.append(index)
+            gaps.append(gap)
+        else:
+            gaps[-1] += translation + gap
+    return cut._replace(
+        sentences=tuple(cut.sentences[index] for index in left),
+        gaps=tuple(gaps),
+        markup=tuple(cut.markup[index] for index in left) if cut.markup else (),
+        recalled=len(translations) - len(left),
+    )
