@@ -3,6 +3,7 @@
 import { closeList, findWays, openList } from "./alternatives.js";
 import { beginSpeaking, forgetSpoken, speak } from "./announcer.js";
 import { canAlign, choose, chosen, hasModels, mostCharacters, proposeTarget, setModels, showChoices, swap } from "./choices.js";
+import { setUpCorrections, showCorrection } from "./corrections.js";
 import { fillOpen, setUpDrawers, showInDrawers } from "./drawers.js";
 import { setUpFiles } from "./files.js";
 import { fillMap, setUpMap, showInMap } from "./map_drawer.js";
@@ -112,12 +113,14 @@ function showAnswer(text, body, answer, words, choice) {
   if (body.format) preview.srcdoc = translation.text;
   const { model, pivot } = answer;
   const route = byId("route", HTMLElement);
-  if (pivot) write(route, "route_pivot", { language: pivot.language, first: pivot.model, second: model });
+  if (translation.origin === "memory") write(route, "from_memory");
+  else if (pivot) write(route, "route_pivot", { language: pivot.language, first: pivot.model, second: model });
   else write(route, "route", { model });
   showCertainty(translation, shown.words);
   showInDrawers(shown);
   showInMap(shown);
   showTerms(translation);
+  showCorrection(shown);
   setBusy(false);
 }
 
@@ -130,6 +133,7 @@ function showCertainty(translation, words) {
   write(all, low ? "low_certainty" : "certainty", { percent: Math.round(100 * mean) });
   if (least) write(one, "least_certain", { number: least.sentence + 1, percent: Math.round(100 * least.mean) });
   const certainty = byId("certainty", HTMLElement);
+  if (translation.origin === "memory") return write(certainty, "");
   certainty.replaceChildren(all, ...(least ? [". ", one] : []));
   certainty.classList.toggle("over", low);
 }
@@ -173,6 +177,7 @@ function clearTranslation() {
   showInDrawers(null);
   showInMap(null);
   showTerms(null);
+  showCorrection(null);
 }
 
 /** Shows alternatives at a word of the translation. @param {number} index */
@@ -364,6 +369,7 @@ function listen() {
   });
   onChoice(showAlternatives);
   setUpTerms(translateSoon, showError);
+  setUpCorrections(translateSoon, showError);
   setUpFiles(showError);
   setUpMap(showError);
   setUpDrawers(showError, (fields) => replaceSentence(0, fields));

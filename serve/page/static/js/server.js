@@ -9,7 +9,8 @@ import { readEvents } from "./sse.js";
  * @typedef {{text: string, score: number, normalized_score: number, tokens?: Token[], alignments?: Alignment[],
  *   terms?: {source: string, target: string, way: "present" | "decoded" | "placed"}[],
  *   alternatives?: Translation[], finish_reason: string, source_tokens: number, target_tokens: number,
- *   sentences: number, detected_language?: {code: string, confidence: number}, low_confidence?: boolean}} Translation
+ *   sentences: number, detected_language?: {code: string, confidence: number}, low_confidence?: boolean,
+ *   origin?: "memory" | "mixed"}} Translation
  * @typedef {{tokenize_seconds: number, queue_seconds: number, inference_seconds: number, total_seconds: number}} Timings
  * @typedef {{translations: Translation[], timings: Timings, model: string,
  *   pivot?: {language: string, model: string}}} Answer
@@ -79,6 +80,20 @@ const DOCUMENTS = "/v1/documents";
 
 /** @returns {Promise<{id: string, name: string}[]>} */
 export const listGlossaries = async () => (await (await send("/v1/glossaries", null)).json()).glossaries;
+
+const CORRECTIONS = "/v1/corrections";
+
+/** @returns {Promise<{id: number, source: string, target: string}[]>} */
+export const listCorrections = async () => (await (await send(CORRECTIONS, null)).json()).corrections;
+
+/** @param {Body} correction */
+export const keepCorrection = (correction) => send(CORRECTIONS, correction);
+
+/** @param {number} id */
+export const approveCorrection = (id) => send(`${CORRECTIONS}/${id}/approve`, {});
+
+/** @param {number} id */
+export const deleteCorrection = (id) => send(`${CORRECTIONS}/${id}`, null, undefined, "DELETE");
 
 /** @returns {Promise<{formats: string[]}>} */
 export const readFormats = async () => (await send(`${DOCUMENTS}/formats`, null)).json();
