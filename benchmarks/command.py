@@ -12,7 +12,7 @@ from benchmarks.harness.plan import BenchmarkPlan
 from benchmarks.harness.report import ReportFiles
 from dragoman.model.provenance import Provenance, command_line
 
-Question = Literal["offline", "online", "service", "replicas", "profile"]
+Question = Literal["offline", "online", "service", "profile"]
 # The settings of a plan are joined with commas on the command line and in the environment, and may contain commas.
 COMMA_BEFORE_SETTING = re.compile(r",(?=[a-z_.]+=)")
 Settings = Annotated[
@@ -26,13 +26,12 @@ class BenchCommand(BaseSettings):
     """Answers a question about speed by a measurement, and compares Dragoman with other systems.
 
     offline: the engine and other inference libraries: throughput, latency, memory and quality. online: servers under
-    the same open-loop load. service: the overhead of the service over its engine. replicas: several servers on the same
-    CPUs, and their cost. profile: the phases of an engine step.
+    the same open-loop load. service: the overhead of the service over its engine. profile: the phases of an engine step.
 
     The plan of a question has its parameters: the models, the systems and the load. --show-plan prints it with its
     defaults. --plan and --set override them. All systems take turns in every round. A table shows the median of the
-    rounds, and the median and range of a ratio within a round. offline and online divide Dragoman's figure by the
-    system's. replicas divides it by the first column's. Use an idle machine.
+    rounds, and the median and range of a ratio within a round, which is Dragoman's figure divided by the system's. Use an
+    idle machine.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_BENCH_", frozen=True, extra="forbid")
