@@ -26,12 +26,13 @@ class BenchCommand(BaseSettings):
     """Answers a question about speed by a measurement, and compares Dragoman with other systems.
 
     offline: the engine and other inference libraries: throughput, latency, memory and quality. online: servers under
-    the same open-loop load. service: the overhead of the service over its engine. profile: the phases of an engine step.
+    the same open-loop load. service: the overhead of the service over its engine. profile: the phases of an engine
+    step.
 
     The plan of a question has its parameters: the models, the systems and the load. --show-plan prints it with its
     defaults. --plan and --set override them. All systems take turns in every round. A table shows the median of the
-    rounds, and the median and range of a ratio within a round, which is Dragoman's figure divided by the system's. Use an
-    idle machine.
+    rounds, and the median and range of a ratio within a round, which is Dragoman's figure divided by the system's. Use
+    an idle machine.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_BENCH_", frozen=True, extra="forbid")
