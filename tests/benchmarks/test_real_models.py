@@ -13,25 +13,16 @@ import yaml
 from benchmarks.real_models import proof
 from benchmarks.real_models.plan import MODELS, RealModel, read_models, read_sentences
 from benchmarks.real_models.work import Work
+from tests.support.cases import cases
 from tests.support.fake_hub import FakeHub, run_hub
 from tests.support.firefox_registry import student_files
 from tests.support.hub_program import ARGOS, argos_package, variables
 from tests.support.paths import ROOT
 
-ARGOS_MODEL: dict[str, object] = {
-    "kind": "Argos",
-    "name": "argos:en-de",
-    "target": "de",
-    "engine": "ctranslate2",
-    "chrf": 0,
-}
-STUDENT: dict[str, object] = {
-    "kind": "Firefox",
-    "name": "firefox:en-ja",
-    "target": "ja",
-    "engine": "bergamot",
-    "chrf": None,
-}
+CASES = cases(__file__)
+
+ARGOS_MODEL: dict[str, object] = CASES["an argos model"]
+STUDENT: dict[str, object] = CASES["a student"]
 
 
 @pytest.fixture(scope="module")

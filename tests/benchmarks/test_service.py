@@ -19,15 +19,7 @@ from tests.support.cases import cases
 CASES = cases(__file__)
 
 CPU = min(os.sched_getaffinity(0))
-QUICK: dict[str, Any] = {
-    "rounds": 1,
-    "seconds": 0.3,
-    "warm_up_seconds": 0.1,
-    "clients": 4,
-    "slots": 4,
-    "sentences": 4,
-    "texts": 2,
-}
+QUICK: dict[str, Any] = CASES["a quick measurement"]
 QUICK |= {"server_cpus": (CPU,), "generator_cpus": (CPU,)}
 # Two servers and a process of clients.
 pytestmark = pytest.mark.usefixtures("forked_servers")

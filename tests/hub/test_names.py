@@ -1,24 +1,17 @@
 """What names mean, and what the catalog and licenses state."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.hub import names
 from dragoman.hub.argos import find_package
 from dragoman.hub.catalog import read_catalog
 from dragoman.hub.licenses import describe_license, forbids_commercial_use
-from dragoman.hub.names import (
-    ArgosModel,
-    FirefoxModel,
-    HubError,
-    LanguagePair,
-    LocalModel,
-    Reference,
-    RepositoryModel,
-    parse_name,
-)
+from dragoman.hub.names import ArgosModel, HubError, LocalModel, RepositoryModel, parse_name
 from dragoman.serve.settings import SHIPPED_BUNDLE
 from tests.support.cases import cases
 from tests.support.fake_hub import FakeHub
@@ -27,24 +20,10 @@ CASES = cases(__file__)
 
 
 @pytest.mark.parametrize(
-    ("name", "reference"),
-    [
-        ("Helsinki-NLP/opus-mt-en-de", RepositoryModel("Helsinki-NLP/opus-mt-en-de")),
-        ("a/b@v1.0", RepositoryModel("a/b", "v1.0")),
-        ("a/b@refs/pr/1", RepositoryModel("a/b", "refs/pr/1")),
-        ("ct2:a/b", RepositoryModel("a/b")),
-        ("argos:en-es", ArgosModel("en", "es")),
-        ("argos:en_es", ArgosModel("en", "es")),
-        ("included", LocalModel(SHIPPED_BUNDLE)),
-        ("en-de", LanguagePair("en", "de")),
-        ("en-zh_hant", LanguagePair("en", "zh-Hant")),
-        ("firefox:en-de", FirefoxModel("en", "de")),
-        ("firefox:zh_hant-en", FirefoxModel("zh-Hant", "en")),
-        ("firefox:en-de@base-memory", FirefoxModel("en", "de", "base-memory")),
-    ],
+    ("name", "kind", "fields"), [*CASES["a name has one meaning"], ("included", "LocalModel", [SHIPPED_BUNDLE])]
 )
-def test_a_name_has_one_meaning(name: str, reference: Reference) -> None:
-    assert parse_name(name) == reference
+def test_a_name_has_one_meaning(name: str, kind: str, fields: list[Any]) -> None:
+    assert parse_name(name) == getattr(names, kind)(*fields)
 
 
 @pytest.mark.parametrize(

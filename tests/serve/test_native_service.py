@@ -16,19 +16,15 @@ from dragoman.serve.bundle.manifest import AttentionHead
 from dragoman.serve.engine.engines import NativeEngine
 from dragoman.serve.registry.engine_models import load_models
 from dragoman.serve.runtime.onnx_runtime import why_no_kernels
+from tests.support.cases import cases
 from tests.support.live import LiveService, eventually, keep_busy, run_service
 from tests.support.toy import random_model
 
+CASES = cases(__file__)
+
 pytestmark = pytest.mark.skipif(bool(why_no_kernels()), reason=why_no_kernels())
 TEXTS = ["alpha beta.", "gamma house.", "one two three.", "river garden.", "delta."]
-KINDS: dict[str, dict[str, Any]] = {
-    "greedy": {},
-    "beam": {"beam_size": 4, "hypotheses": 3, "length_penalty": 0.6},
-    "sampled": {"temperature": 1.2, "seed": 7, "top_p": 0.9},
-    "aligned": {"alignments": "words", "token_scores": True},
-    "covering": {"beam_size": 3, "coverage_penalty": 0.4},
-    "long": {"min_target_tokens": 8, "no_repeat_ngram_tokens": 2},
-}
+KINDS: dict[str, dict[str, Any]] = CASES["kinds of search"]
 LIMITS: dict[str, Any] = {"engines": 2, "slots": 8, "queue_limit": 200, "alignments": True, "device": "cpu"}
 
 

@@ -10,9 +10,12 @@ import sentencepiece
 import torch
 from transformers import GenerationConfig, MT5Config, MT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
 
+from tests.support.cases import cases
 from tests.support.marian import make_texts, pieces_of, translate_words
 from tests.support.multilingual import convert, shuffle_weights
 from tests.support.small_models import sentencepiece_model, train
+
+CASES = cases(__file__)
 
 MADLAD_LANGUAGES = ("de", "en", "fr", "zh", "yue", "zh_Hant")
 INSTRUCTION = "translate English to German: "
@@ -24,16 +27,7 @@ TASKS = {
     "summarization": {"prefix": "summarize: "},
 }
 # Widths of heads that do not add up to that of the model, as in T5 1.1 and MADLAD-400.
-SMALL: dict[str, Any] = {
-    "d_model": 64,
-    "d_kv": 24,
-    "d_ff": 96,
-    "num_heads": 4,
-    "num_layers": 2,
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 12,
-    "dropout_rate": 0.0,
-}
+SMALL: dict[str, Any] = CASES["widths"]
 
 
 @cache

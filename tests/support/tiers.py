@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases
+
+CASES = cases(__file__)
+
 # The first that fits counts.
 MARKERS = ("gpu", "browser", "database", "reliability")
 FAST = "fast"
@@ -20,33 +24,7 @@ TIERS = (FAST, *reversed(MARKERS))
 TESTS = Path(__file__).parent.parent
 RELIABILITY_FOLDER = TESTS / "reliability"
 # Files of more than ten seconds, the longest first.
-LONG_FILES = tuple(
-    TESTS / name
-    for name in (
-        "serve/ray_serve/test_ray_serve.py",
-        "export/graphs/test_graphs.py",
-        "model/training/test_train.py",
-        "benchmarks/test_online.py",
-        "benchmarks/test_real_models.py",
-        "serve/grpc/test_limits.py",
-        "serve/runtime/test_runtime.py",
-        "benchmarks/test_offline.py",
-        "reliability/test_replicas.py",
-        "reliability/test_chaos.py",
-        "serve/clients/test_translate.py",
-        "deploy/test_wheel.py",
-        "export/imports/test_multilingual_models.py",
-        "conformance/test_libretranslate.py",
-        "test_dragoman.py",
-        "serve/compat/test_more_clients.py",
-        "serve/edge/test_key_limits.py",
-        "serve/documents/test_hostile_documents.py",
-        "serve/documents_api/test_documents.py",
-        "serve/sandbox/test_service.py",
-        "serve/supervisor/test_supervisor.py",
-        "serve/test_app.py",
-    )
-)
+LONG_FILES = tuple(TESTS / name for name in CASES["files of more than ten seconds"])
 
 seconds: defaultdict[str, float] = defaultdict(float)
 counts: Counter[str] = Counter()

@@ -70,18 +70,10 @@ def test_a_wrong_key_of_a_recipe_is_named(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"[1, 2]", "expected the sections model, tokenizer, training"),
-        (b"", "expected the sections model, tokenizer, training"),
-        (b"model: {", "not YAML"),
-        (b"\xff", "utf-8"),
-    ],
-)
-def test_an_invalid_recipe_is_reported(arguments: list[str], tmp_path: Path, content: bytes, problem: str) -> None:
+@pytest.mark.parametrize(("content", "problem"), CASES["an invalid recipe is reported"])
+def test_an_invalid_recipe_is_reported(arguments: list[str], tmp_path: Path, content: str, problem: str) -> None:
     path = tmp_path / "recipe.yaml"
-    path.write_bytes(content)
+    path.write_text(content, encoding="latin-1")
     with pytest.raises(SystemExit, match=rf"^dragoman train: recipe: .*recipe\.yaml: .*{problem}"):
         start([*arguments[:2], "--recipe", str(path)], tmp_path / "run")
 

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases
 from tests.support.live import LiveService
 from tests.support.paths import ROOT
+
+CASES = cases(__file__)
 
 CLIENTS = ROOT / ".clients"
 TEXT = "ab ba"
@@ -31,26 +34,10 @@ options = {{"api_key": Secret.from_token("any"), "source_lang": "EN", "target_la
 print(DeepLTextTranslator(**options).run({TEXT!r})["translation"])
 print(DeepLDocumentTranslator(**options).run([Document(content={TEXT!r})])["documents"][0].content)
 """
-# URL stands for the address of the server, PATH for the file of the package.
-LIBRETRANSLATE = f"""
-const {{ translate }} = require("libretranslate");
-console.log(await translate({{ query: {TEXT!r}, source: "en", target: "de", apiurl: "URL" }}));
-"""
-TRANSLATE = f"""
-const {{ default: translate }} = await import("PATH");
-translate.engine = "libre";
-translate.url = "URL/translate";
-console.log(await translate({TEXT!r}, {{ from: "en", to: "de" }}));
-"""
-DEEPL_NODE = f"""
-const deepl = require("deepl-node");
-const client = new deepl.DeepLClient("any", {{ serverUrl: "URL" }});
-console.log((await client.translateText({TEXT!r}, "en", "de")).text);
-const entries = new deepl.GlossaryEntries({{ entries: {{ one: "eins" }} }});
-const glossary = await client.createGlossary("node", "en", "de", entries);
-console.log((await client.getGlossaryEntries(glossary)).entries().one);
-console.log((await client.getUsage()).anyLimitReached());
-"""
+# TEXT stands for the text, URL for the address of the server, PATH for the file of the package.
+LIBRETRANSLATE: str = CASES["libretranslate"]
+TRANSLATE: str = CASES["translate"]
+DEEPL_NODE: str = CASES["deepl node"]
 NODE = shutil.which("node")
 
 
@@ -75,7 +62,9 @@ def run_node(script: str, live: LiveService, folder: Path) -> str:
         pytest.skip("needs Node")
     package = CLIENTS / "node_modules" / "translate" / "index.min.js"
     path = folder / "script.cjs"
-    path.write_text(f"(async () => {{ {script.replace('URL', live.http_url).replace('PATH', str(package))} }})()")
+    for name, value in (("TEXT", TEXT), ("URL", live.http_url), ("PATH", str(package))):
+        script = script.replace(name, value)
+    path.write_text(f"(async () => {{ {script} }})()")
     return run("node_modules", NODE, str(path), folder=folder).strip()
 
 

@@ -52,15 +52,7 @@ def call(live: LiveService, kind: str, path: str, metadata: dict[str, str]) -> A
         return call.code()
 
 
-CALLS = [
-    ("unary_unary", f"{SERVICE}/Translate", "translate"),
-    ("unary_stream", f"{SERVICE}/TranslateStream", "translate_stream"),
-    ("stream_stream", f"{SERVICE}/TranslateMany", "translate_many"),
-    ("unary_unary", f"{SERVICE}/Score", "score"),
-    ("unary_unary", f"{SERVICE}/Detect", "other"),
-    ("unary_unary", f"{SERVICE}/ListModels", "other"),
-    ("stream_stream", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "other"),
-]
+CALLS: list[tuple[str, str, str]] = CASES["calls"]
 WRONG: list[dict[str, str]] = [{}, bearer("third"), {"authorization": "Basic first"}, bearer(ADMIN_KEY)]
 
 

@@ -41,15 +41,7 @@ def test_a_term_that_is_its_own_translation_stays() -> None:
     assert stays == Entry.of("Dragoman")
 
 
-TBX_2 = """<?xml version="1.0"?><!DOCTYPE martif SYSTEM "TBXcoreStructV02.dtd">
-<martif type="TBX" xml:lang="en"><text><body>
-<termEntry id="1"><langSet xml:lang="en-US">
-<tig><term>house</term></tig><tig><term>home &amp; yard</term></tig></langSet>
-<langSet xml:lang="de"><tig><term>Haus</term></tig>
-<tig><term>Hütte</term><termNote type="administrativeStatus">deprecatedTerm-admn-sts</termNote></tig>
-<tig><term>Heim</term></tig></langSet><langSet xml:lang="fr"><tig><term>maison</term></tig></langSet></termEntry>
-<termEntry id="2"><langSet xml:lang="en"><tig><term>dog</term></tig></langSet></termEntry>
-</body></text></martif>"""
+TBX_2: str = CASES["tbx of version 2"]
 
 
 def test_tbx_has_an_entry_per_concept_and_term() -> None:

@@ -9,8 +9,11 @@ from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 from tqdm import tqdm
 
 from tests.serve.page.conftest import CHROMIUM, FLAGS, SENTENCES, TRANSLATED, translate
+from tests.support.cases import cases
 from tests.support.live import run_service
 from tests.support.paths import ROOT
+
+CASES = cases(__file__)
 
 LOADS = 9
 KEYSTROKES = 15
@@ -19,28 +22,10 @@ EDITS = 3600
 PAUSE_MILLISECONDS = 200
 
 # Collects what the browser traces, before the page loads.
-OBSERVE = """
-window.traced = {paint: 0, largest: 0, shift: 0, blocked: 0};
-const observe = (type, add) =>
-  new PerformanceObserver(list => list.getEntries().forEach(add)).observe({type, buffered: true});
-observe('paint', each => { if (each.name === 'first-contentful-paint') traced.paint = each.startTime; });
-observe('largest-contentful-paint', each => { traced.largest = each.startTime; });
-observe('layout-shift', each => { traced.shift += each.value; });
-observe('longtask', each => { traced.blocked += each.duration - 50; });
-"""
+OBSERVE: str = CASES["traces of the browser"]
 # Resolves with the milliseconds from the next keystroke to the first text of its translation.
-FIRST_TEXT = """() => new Promise(done => {
-  const target = document.querySelector('#target');
-  let pressed = 0;
-  document.addEventListener('keydown', () => { pressed = performance.now(); }, {once: true, capture: true});
-  new MutationObserver((_, self) => {
-    if (!pressed || !target.classList.contains('growing')) return;
-    self.disconnect();
-    done(performance.now() - pressed);
-  }).observe(target, {childList: true, characterData: true, subtree: true});
-})"""
-WEIGHT = """() => [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
-  .filter(each => !each.name.includes('/v1/')).reduce((sum, each) => sum + each.transferSize, 0)"""
+FIRST_TEXT: str = CASES["milliseconds from a keystroke to text"]
+WEIGHT: str = CASES["bytes that a page takes"]
 
 
 def open_page(browser: Browser, address: str) -> Page:

@@ -8,24 +8,16 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.serve.page.conftest import SENTENCES, translate
+from tests.support.cases import cases
 from tests.support.paths import ROOT
+
+CASES = cases(__file__)
 
 LANGUAGES = ("de", "fr", "cs")
 # The same in every language.
 SHARED = {"html", "milliseconds"}
 # All visible texts, labels and hints, besides those of the user.
-VISIBLE = """() => {
-    const texts = [];
-    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT);
-    for (let node = walker.currentNode; node; node = walker.nextNode()) {
-        const box = node.nodeType === Node.TEXT_NODE ? node.parentElement : node;
-        if (!box.checkVisibility() || box.closest("pre, #ui-language, script")) continue;
-        if (node.nodeType === Node.ELEMENT_NODE)
-            texts.push(...["aria-label", "title", "placeholder"].map((name) => node.getAttribute(name) ?? ""));
-        else if (!box.closest("#target, #backdrop, #source")) texts.push(node.data);
-    }
-    return texts.map((text) => text.trim()).filter(Boolean);
-}"""
+VISIBLE: str = CASES["visible texts"]
 
 
 def tables(page: Page) -> dict[str, dict[str, str]]:

@@ -11,6 +11,10 @@ import pptx
 import yaml
 from odf import opendocument, text
 
+from tests.support.cases import cases
+
+CASES = cases(__file__)
+
 XLIFF = "<xliff version='2.0' srcLang='en' trgLang='de'><file id='f'><unit id='u'>{}</unit></file></xliff>"
 TBX = (
     "<tbx><text><body><termEntry><langSet xml:lang='en'><tig><term>dog</term></tig></langSet>"
@@ -52,23 +56,7 @@ DOCUMENTS: dict[str, bytes | Callable[[], bytes]] = {
     "a.odt": _writer,
 }
 GLOSSARIES = {"tsv": "dog\tHund\ncat\tKatze\n", "csv": 'dog,Hund\n"a ""cat""",Katze\n', "tbx": TBX}
-BODIES: dict[str, dict[str, object]] = {
-    "/v1/translate": {
-        "text": ["A {name} runs.", "<p>A <b>dog</b></p>"],
-        "format": "html",
-        "placeholders": ["all"],
-        "terms": [{"source": "dog", "target": "Hund"}],
-        "beam_size": 2,
-        "alternatives": 2,
-    },
-    "/v1/score": {"text": ["A dog."], "target": ["Ein Hund."]},
-    "/v1/detect": {"text": "A dog runs."},
-    "/translate": {"q": ["A dog."], "source": "en", "target": "de", "format": "text", "alternatives": 1},
-    "/v2/translate": {"text": ["A <x>dog</x> runs."], "target_lang": "DE", "tag_handling": "xml"},
-    "/v2/models/multi30k-en-de/infer": {
-        "inputs": [{"name": "text_input", "shape": [1], "datatype": "BYTES", "data": ["A dog."]}]
-    },
-}
+BODIES: dict[str, dict[str, object]] = CASES["bodies"]
 
 
 def document(name: str) -> bytes:

@@ -26,6 +26,9 @@ from dragoman.model.data.sources.readers.plain_formats import (
     read_properties,
 )
 from dragoman.model.data.sources.readers.scripts import read_diagnostics, read_localize_calls, read_message_list
+from tests.support.cases import cases
+
+CASES = cases(__file__)
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=20)
 
@@ -53,16 +56,7 @@ def test_a_catalog_has_its_translations_with_the_english_text_and_both_forms_of_
 
 
 def test_fluent_has_values_and_attributes_with_a_text_for_each_variant_and_no_keys_of_keyboards() -> None:
-    content = """
--tool = Dragon
-open = Open { $file }
-    .title = Open
-    .accesskey = O
-tabs = { $count ->
-    [one] One tab of { -tool }
-   *[other] { $count } tabs in { -brand-short-name }
-}
-"""
+    content: str = CASES["fluent"]
     tabs = {"tabs[one]": "One tab of Dragon", "tabs[other]": "{$count} tabs in Firefox"}
     assert read_ftl(content.encode()) == {"open": "Open {$file}", "open.title": "Open", **tabs}
 
@@ -148,20 +142,7 @@ def test_groups_of_help_with_other_numbers_of_blocks_have_no_key_in_common() -> 
 
 
 def test_paragraphs_of_a_manual_page_have_no_macros_and_no_examples() -> None:
-    page = r"""'\" t
-.TH LS 1
-.SH NAME
-ls \- list \fIfiles\fP
-.SH "TWO WORDS"
-.TP
-.BR \-a ", " \-\-all
-do not ignore
-.nf
-example
-.fi
-.\" comment
-The \(lqend\(rq \fBhere\fR.
-"""
+    page: str = CASES["a manual page"]
     expected = ["NAME", "ls - list files", "TWO WORDS", "-a, --all do not ignore", "The \u201cend\u201d here."]
     assert list(read_man(page.encode()).values()) == expected
 
