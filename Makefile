@@ -101,10 +101,7 @@ $(INCLUDED)/guided/done: | $(LINKS)
 
 $(INCLUDED)/bundle/manifest.json: | $(INCLUDED)/guided/done
 	$(BIN)/dragoman export $(INCLUDED)/guided --out $(INCLUDED)/bundle --name included --precision int8 --align 1:0 --beam-size 4 \
-	  --description "everyday sentences and messages of programs" --license "$(LICENSES)" \
-	  $(addprefix --shortlist ,$(foreach role,everyday words messages,$(call directions,train.$(role))))
-	$(BIN)/dragoman shortlist $(INCLUDED)/bundle \
-	  $(addprefix --data ,$(call directions,validation.everyday) $(call directions,validation.messages))
+	  --description "everyday sentences and messages of programs" --license "$(LICENSES)"
 
 # Serves a tiny model for the test suites of clients of DeepL and LibreTranslate; trains it once.
 CONFORMANCE ?= build/conformance
