@@ -39,21 +39,22 @@ class SlotCache {
     return shape.size() == kStateAxes ? INT32_MAX : static_cast<int32_t>(shape.at(1) * kBlockTokens);
   }
 
-  // The tensors of a kernel. Throws std::invalid_argument if their shapes are not those of its configuration.
+  // The tensors of a kernel. Throws std::invalid_argument if their types or shapes are not those of its configuration.
   Cache cache(const Config& config) const {
     const Tensor& values = tensors_.at(0);
     const Heads heads = config.head_shape();
     float* scales = config.int8 ? reinterpret_cast<float*>(tensors_.at(1).memory->data()) : nullptr;
     const Cache cache{values.memory->data(), scales, values.shape[0], config.decoder_layers, values.shape.at(2), heads};
-    require(values.shape == cache_shape(cache, Cache::block_size(heads, config.int8)), values);
-    if (config.int8) require(tensors_[1].shape == cache_shape(cache, kLanes), tensors_[1]);
+    require(config.int8 ? ort::ElementType::kInt8 : ort::ElementType::kFloat,
+            cache_shape(cache, Cache::block_size(heads, config.int8)), values);
+    if (config.int8) require(ort::ElementType::kFloat, cache_shape(cache, kLanes), tensors_[1]);
     return cache;
   }
   States states(const Config& config) const {
     const Tensor& values = tensors_.at(0);
     const States states{reinterpret_cast<float*>(values.memory->data()), values.shape[0], config.decoder_layers,
                         config.d_model};
-    require(values.shape == states_shape(states), values);
+    require(ort::ElementType::kFloat, states_shape(states), values);
     return states;
   }
 
@@ -86,8 +87,10 @@ class SlotCache {
     std::unique_ptr<MappedMemory> memory;
   };
 
-  static void require(bool right, const Tensor& tensor) {
-    if (!right) throw std::invalid_argument(tensor.spec.name + ": another shape than the kernel's");
+  template <class Shape>
+  static void require(ort::ElementType type, const Shape& shape, const Tensor& tensor) {
+    if (tensor.spec.type != type || tensor.shape != shape)
+      throw std::invalid_argument(tensor.spec.name + ": another type or shape than the kernel's");
   }
 
   std::vector<Tensor> tensors_;

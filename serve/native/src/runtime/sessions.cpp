@@ -51,6 +51,13 @@ const Kernel* only_kernel(const NodeNames& graph, int64_t threads) {
   return only && threads == 1 ? kernel : nullptr;
 }
 
+// Forgets the kernels of other sessions of this thread, which may be gone.
+const ort::ApiBase* base_of_new_sessions() {
+  last_created<EncodeKernel>() = nullptr;
+  last_created<StepKernel>() = nullptr;
+  return python_base();
+}
+
 }  // namespace
 
 size_t TensorSpec::bytes() const {
@@ -59,7 +66,7 @@ size_t TensorSpec::bytes() const {
 }
 
 Sessions::Sessions(const ModelConfig& config)
-    : base(python_base()),
+    : base(base_of_new_sessions()),
       api(ort::load(base)),
       memory(api.own(api.create_cpu_memory_info, ort::AllocatorType::kArena, ort::MemType::kDefault)),
       weights(std::string(config.weights)),
