@@ -92,6 +92,7 @@ class TranslateCommand(ConnectionOptions):
     preserve_formatting: bool = False
     terms: Path | None = None
     glossary: tuple[str, ...] = ()
+    memory: tuple[str, ...] = ()
     options: SearchFlags = SearchFlags()
     scores: bool = False
     stream: bool = False
