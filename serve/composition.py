@@ -285,7 +285,12 @@ class RestBuilder:
             HttpDocuments(documents.jobs, documents.translator, documents.reader).routes,
             HttpGlossaries(core.glossaries, self._reader, self._glossary_files).routes,
             HttpMemories(
-                core.memories, core.corrections, core.sandbox, self._document_reader, core.settings.memory
+                core.memories,
+                core.corrections,
+                core.sandbox,
+                self._reader,
+                self._document_reader,
+                memory=core.settings.memory,
             ).routes,
         ]
 

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from difflib import SequenceMatcher
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -18,7 +18,7 @@ from dragoman.serve.memory import store
 from dragoman.serve.memory.entry import Client, Entry, Pair
 from dragoman.serve.memory.store import COLUMNS, ENTRIES, MEMORIES, SHARED
 
-# Corrections of 10,000 characters each would take 300 MB.
+# Corrections of four texts of 10,000 characters each would take 400 MB.
 MAX_CORRECTIONS = 10_000
 # The memory of corrections, if neither the client nor the server names one.
 DEFAULT_MEMORY = "corrections"
@@ -71,12 +71,11 @@ class CorrectionStore:
 
         Raises ForbiddenError if the client may not approve, or MemoryNotFoundError for an unknown id.
         """
-        if not client.approves:
-            raise ForbiddenError("corrections: expected an API key that may approve")
+        _check_approves(client)
         with self._state.writing() as connection:
             found = _find(connection, client, ids)
             for row in found:
-                version = store.grow(connection, row.memory_id, 1, len(row.source) + len(row.target))
+                version = store.grow(connection, row.memory_id, 1, store.size_of(row._asdict()))
                 connection.execute(sa.update(ENTRIES).where(COLUMNS.id == row.id).values(version=version))
         return len(found)
 
@@ -85,11 +84,24 @@ class CorrectionStore:
         with self._state.writing() as connection:
             found = _find(connection, client, ids)
             connection.execute(sa.delete(ENTRIES).where(COLUMNS.id.in_([row.id for row in found])))
+            # A memory that nothing but corrections has made goes with the last one.
+            others = sa.exists().where(COLUMNS.memory_id == MEMORIES.c.id)
+            touched = MEMORIES.c.id.in_({row.memory_id for row in found})
+            connection.execute(sa.delete(MEMORIES).where(touched, MEMORIES.c.version == 0, ~others))
         return len(found)
 
     def terms(self, client: Client) -> list[dict[str, object]]:
-        """Returns terms that at least `MIN_REPETITIONS` visible corrections replace the same way."""
+        """Returns terms that at least `MIN_REPETITIONS` visible corrections replace the same way.
+
+        Raises ForbiddenError if the client may not approve.
+        """
+        _check_approves(client)
         return list(_terms(self.list_all(client, limit=MAX_CORRECTIONS)))
+
+
+def _check_approves(client: Client) -> None:
+    if not client.approves:
+        raise ForbiddenError("corrections: expected an API key that may approve")
 
 
 def _waiting(client: Client) -> sa.Select[Any]:
@@ -147,10 +159,13 @@ def _terms(corrections: Sequence[sa.Row[Any]]) -> Iterator[dict[str, object]]:
 def _replacement(translation: str, target: str) -> tuple[str, str] | None:
     """Returns the words of a translation that a correction replaces, and what by; None: not one group of words."""
     old, new = _WORDS.findall(translation), _WORDS.findall(target)
-    changes = [
-        change for change in SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if change[0] != "equal"
-    ]
-    if len(changes) != 1 or changes[0][0] != "replace":
-        return None
-    replaced = old[slice(*changes[0][1:3])], new[slice(*changes[0][3:])]
-    return None if max(map(len, replaced)) > _MAX_TERM_WORDS else (" ".join(replaced[0]), " ".join(replaced[1]))
+    start = _count_equal(old, new)
+    old, new = old[start:], new[start:]
+    end = _count_equal(old[::-1], new[::-1])
+    old, new = old[: len(old) - end], new[: len(new) - end]
+    return (" ".join(old), " ".join(new)) if old and new and max(len(old), len(new)) <= _MAX_TERM_WORDS else None
+
+
+def _count_equal(old: Sequence[str], new: Sequence[str]) -> int:
+    """Returns how many words two texts have in common at their beginning."""
+    return sum(1 for _ in takewhile(lambda words: words[0] == words[1], zip(old, new, strict=False)))

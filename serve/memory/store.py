@@ -6,7 +6,7 @@ version of its memory. All methods may wait for the database.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
@@ -32,6 +32,7 @@ BATCH = 5000
 _KEYS_PER_QUERY = 500
 _ENTRIES_PER_KEY = 20
 _VERSION = "version"
+_TEXTS = (*Entry._fields, "translation")
 
 TABLES = sa.MetaData()
 MEMORIES = sa.Table(
@@ -43,6 +44,7 @@ MEMORIES = sa.Table(
     *(sa.Column(name, sa.BigInteger, nullable=False) for name in (_VERSION, "entry_count", "entry_bytes")),
     sa.Column("changed_seconds", sa.Double, nullable=False),
     sa.UniqueConstraint("account", "name"),
+    sqlite_autoincrement=True,
 )
 _WAITS = sa.text("version = 0")
 ENTRIES = sa.Table(
@@ -54,7 +56,7 @@ ENTRIES = sa.Table(
     sa.Column("digest", sa.BigInteger, nullable=False),
     *(sa.Column(name, Identifier(MAX_LANGUAGE_CHARACTERS), nullable=False) for name in Pair._fields),
     # What the model wrote in place of the target may be unknown, and then is empty.
-    *(sa.Column(name, sa.Text, nullable=False) for name in (*Entry._fields, "translation", "origin", "author")),
+    *(sa.Column(name, sa.Text, nullable=False) for name in (*_TEXTS, "origin", "author")),
     sa.Column("created_seconds", sa.Double, nullable=False),
     # Of the memory from which on the entry counts; 0: it is a correction that waits for approval.
     sa.Column(_VERSION, sa.BigInteger, nullable=False),
@@ -64,7 +66,7 @@ ENTRIES = sa.Table(
 )
 COLUMNS = ENTRIES.c
 WAITING = sa.literal_column("memory_entries.version", sa.BigInteger) == sa.literal_column("0")
-SIZE = sa.func.length(COLUMNS.source) + sa.func.length(COLUMNS.target)
+SIZE = sum((sa.func.length(COLUMNS[name]) for name in _TEXTS), sa.literal(0))
 # The columns that people see.
 SHOWN = [COLUMNS[name] for name in ("id", *Pair._fields, *Entry._fields, "origin", "author", "created_seconds")]
 
@@ -109,23 +111,15 @@ class MemoryStore:
         state.create(TABLES)
         self._state = state
 
-    def list_all(self, client: Client, names: Sequence[str] | None = None) -> list[Memory]:
-        """Returns the memories of a client, or those with some names: by name, its own before a shared one."""
-        columns = MEMORIES.c
-        shared = (columns.account == SHARED).label("shared")
-        query = sa.select(*(columns.get(name, shared) for name in Memory._fields)).where(usable(client))
-        if names is not None:
-            query = query.where(columns.name.in_(names))
+    def list_all(self, client: Client) -> list[Memory]:
+        """Returns the memories of a client: by name, its own before a shared one."""
         with self._state.reading() as connection:
-            return [Memory(*row) for row in connection.execute(query.order_by(columns.name, shared))]
+            return _list(connection, usable(client))
 
     def recall(self, client: Client, names: Sequence[str], pair: Pair) -> "Recall":
         """Returns what finds texts in the memory of each name, the client's first; raises MemoryNotFoundError."""
-        found = {memory.name: memory for memory in reversed(self.list_all(client, names))}
-        missing = next((name for name in names if name not in found), None)
-        if missing is not None:
-            raise MemoryNotFoundError(f"memory {missing[:MAX_NAME_CHARACTERS]!a}: unknown")
-        return Recall(self._state, usable(client), [found[name] for name in names], pair)
+        with self._state.reading() as connection:
+            return Recall(self._state, usable(client), _named(connection, client, names), pair)
 
     def add(self, client: Client, name: str, pair: Pair, entries: Iterable[Entry], *, shared: bool = False) -> int:
         """Adds entries to a memory, which is made if it is missing, and returns how many are new.
@@ -144,10 +138,18 @@ class MemoryStore:
     def entries(
         self, client: Client, name: str, wanted: Wanted, *, after: int = 0, limit: int = BATCH
     ) -> list[sa.Row[Any]]:
-        """Returns `SHOWN` of entries with ids above one, in their order; raises MemoryNotFoundError."""
-        (memory,) = self.recall(client, [name], Pair("", "")).memories
-        query = sa.select(*SHOWN).where(COLUMNS.memory_id == memory.id, COLUMNS.id > after, *wanted.conditions)
+        """Returns `SHOWN` of entries with ids above one, in their order; without authors those of a shared memory.
+
+        A client that may approve gets the authors too. Raises MemoryNotFoundError, or ForbiddenError for a filter by
+        authors that the client may not see.
+        """
         with self._state.reading() as connection:
+            (memory,) = _named(connection, client, [name])
+            sees_authors = client.approves or not memory.shared
+            if wanted.author is not None and not sees_authors:
+                raise ForbiddenError("author: expected an API key that may approve, for a shared memory")
+            shown = [column for column in SHOWN if sees_authors or column is not COLUMNS.author]
+            query = sa.select(*shown).where(COLUMNS.memory_id == memory.id, COLUMNS.id > after, *wanted.conditions)
             return list(connection.execute(query.order_by(COLUMNS.id).limit(limit)))
 
     def texts(self, client: Client, name: str, pair: Pair) -> Iterator[Entry]:
@@ -159,10 +161,10 @@ class MemoryStore:
 
     def delete(self, client: Client, name: str, wanted: Wanted | None = None) -> int:
         """Deletes entries of a memory, with None all of it, and returns how many; raises ServiceError if it may not."""
-        (memory,) = self.recall(client, [name], Pair("", "")).memories
-        _writable(client, shared=memory.shared)
-        own = COLUMNS.memory_id == memory.id, *(() if wanted is None else wanted.conditions)
         with self._state.writing() as connection:
+            (memory,) = _named(connection, client, [name])
+            _writable(client, shared=memory.shared)
+            own = COLUMNS.memory_id == memory.id, *(() if wanted is None else wanted.conditions)
             size_bytes = connection.execute(sa.select(sa.func.sum(SIZE)).where(*own)).scalar() or 0
             count = connection.execute(sa.delete(ENTRIES).where(*own)).rowcount
             grow(connection, memory.id, -count, -int(size_bytes))
@@ -202,6 +204,24 @@ class Recall:
         return matches
 
 
+def _list(connection: sa.Connection, wanted: sa.ColumnElement[bool]) -> list[Memory]:
+    columns = MEMORIES.c
+    shared = (columns.account == SHARED).label("shared")
+    query = sa.select(*(columns.get(name, shared) for name in Memory._fields)).where(wanted)
+    return [Memory(*row) for row in connection.execute(query.order_by(columns.name, shared))]
+
+
+def _named(connection: sa.Connection, client: Client, names: Sequence[str]) -> list[Memory]:
+    """Returns the memory of each name, the client's own before a shared one; raises MemoryNotFoundError."""
+    # A database takes no surrogates, and PostgreSQL no null characters.
+    valid = MEMORIES.c.name.in_([name for name in names if name.isprintable()])
+    found = {memory.name: memory for memory in reversed(_list(connection, usable(client) & valid))}
+    missing = next((name for name in names if name not in found), None)
+    if missing is not None:
+        raise MemoryNotFoundError(f"memory {missing[:MAX_NAME_CHARACTERS]!a}: unknown")
+    return [found[name] for name in names]
+
+
 def usable(client: Client) -> sa.ColumnElement[bool]:
     """Returns the condition of the memories that a client may use."""
     return MEMORIES.c.account.in_((client.account or SHARED, SHARED))
@@ -219,20 +239,30 @@ def prepare(
     pair: Pair, entries: Sequence[Entry], origin: str, author: str, translation: str = ""
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of entries, but for memory and version; raises InvalidRequestError for an invalid one."""
-    keys = [read_pattern(entry.source).key for entry in entries]
     common = {**pair._asdict(), "origin": origin, "author": author, "created_seconds": time.time()}
     for field, code in pair._asdict().items():
         _check(field, code, MAX_LANGUAGE_CHARACTERS)
-    for entry, key in zip(entries, keys, strict=True):
-        for field, text in (("source", entry.source), ("target", entry.target)):
-            if not text.strip() or len(text) > MAX_TEXT_CHARACTERS:
-                raise InvalidRequestError(
-                    field, f"{len(text)} characters, expected 1 to {MAX_TEXT_CHARACTERS}, not blank"
-                )
+    for entry in entries:
         # PostgreSQL has no null characters.
-        texts = zip((*Entry._fields, "translation"), (*entry, translation), strict=True)
-        clean = {name: text.replace("\0", "") for name, text in texts}
-        yield {**common, **clean, "digest": _digest(pair, key)}
+        texts = {name: text.replace("\0", "") for name, text in zip(_TEXTS, (*entry, translation), strict=True)}
+        for field, text in texts.items():
+            _check_text(field, text, is_needed=field in ("source", "target"))
+        yield {**common, **texts, "digest": _digest(pair, read_pattern(texts["source"]).key)}
+
+
+def _check_text(field: str, text: str, *, is_needed: bool) -> None:
+    if len(text) > MAX_TEXT_CHARACTERS or (is_needed and not text.strip()):
+        expected = f"1 to {MAX_TEXT_CHARACTERS}, not blank" if is_needed else f"at most {MAX_TEXT_CHARACTERS}"
+        raise InvalidRequestError(field, f"{len(text)} characters, expected {expected}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(field, "expected no surrogates") from error
+
+
+def size_of(row: Mapping[str, Any]) -> int:
+    """Returns what an entry counts for, in characters, as `SIZE` does."""
+    return sum(len(row[name]) for name in _TEXTS)
 
 
 def _check(field: str, text: str, most: int) -> None:
@@ -249,8 +279,7 @@ def _insert_new(connection: sa.Connection, into: int, rows: Sequence[dict[str, A
     new = {(row["digest"], row["source"], row["target"]): row for row in rows}
     added = [row for content, row in new.items() if content not in known]
     if added:
-        size_bytes = sum(len(row["source"]) + len(row["target"]) for row in added)
-        counted = {"memory_id": into, _VERSION: grow(connection, into, len(added), size_bytes)}
+        counted = {"memory_id": into, _VERSION: grow(connection, into, len(added), sum(map(size_of, added)))}
         connection.execute(sa.insert(ENTRIES), [{**row, **counted} for row in added])
     return len(added)
 

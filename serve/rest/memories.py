@@ -32,6 +32,8 @@ _MEMORY, _OUTPUT = (28, 6), (1, 4)
 # Entries of one answer, about 10 MB.
 MAX_EXPORTED = 20 * BATCH
 _NUMBER = re.compile(r"[0-9]{1,18}")
+# Of the type of ids in PostgreSQL.
+_MAX_NUMBER = (1 << 31) - 1
 
 T = TypeVar("T")
 
@@ -49,7 +51,7 @@ class CorrectionBody(Fields):
 
 
 class HttpMemories:
-    """Handlers of the routes; without a store, they refuse. `reader` reads files of pairs."""
+    """Handlers of the routes; without a store, they refuse. `file_reader` reads files of pairs."""
 
     def __init__(
         self,
@@ -57,6 +59,8 @@ class HttpMemories:
         corrections: CorrectionStore | None,
         sandbox: Sandbox,
         reader: RequestReader,
+        file_reader: RequestReader,
+        *,
         memory: str | None,
     ) -> None:
         """Creates the handlers; `memory`: name of the memory of corrections that name none, else `DEFAULT_MEMORY`."""
@@ -64,6 +68,7 @@ class HttpMemories:
         self._correction_store = corrections
         self._sandbox = sandbox
         self._reader = reader
+        self._file_reader = file_reader
         self._memory = memory or DEFAULT_MEMORY
         self._parser = BodyParser(CorrectionBody, len(CorrectionBody.model_fields) + 1)
 
@@ -104,7 +109,7 @@ class HttpMemories:
         given = request.query_params
         kind, shared = _format_of(given.get("format", "tsv")), given.get("shared") == "true"
         pair = Pair(given.get("source_language", ""), given.get("target_language", ""))
-        data, deadline_seconds = await self._reader.read(request)
+        data, deadline_seconds = await self._file_reader.read(request)
         store = self._memories
         memory_bytes, output_bytes = (base * MEBIBYTE + factor * len(data) for base, factor in (_MEMORY, _OUTPUT))
         limits = Limits.of_input(len(data), memory_bytes=memory_bytes, output_bytes=output_bytes, base_seconds=5)
@@ -119,7 +124,7 @@ class HttpMemories:
     async def get_entries(self, name: str, request: Request) -> Response:
         """Returns entries of a memory in the order of their ids, as JSON, TMX or TSV.
 
-        A file needs both languages.
+        A file needs both languages. Only keys that may approve see the authors of a shared memory.
         """
         given, wanted = request.query_params, _wanted(request)
         first, most = _number(given, "after", 0), min(MAX_EXPORTED, _number(given, "limit", 1000))
@@ -155,7 +160,10 @@ class HttpMemories:
         return json_response({"corrections": [row._asdict() for row in found]})
 
     async def propose_terms(self, request: Request) -> Response:
-        """Proposes entries of glossaries: terms that at least three corrections replace the same way."""
+        """Proposes entries of glossaries: terms that at least three corrections replace the same way.
+
+        Requires an API key that may approve.
+        """
         return json_response({"terms": await _call(request, self._corrections.terms)})
 
     async def approve_correction(self, correction_id: str, request: Request) -> Response:
@@ -194,15 +202,18 @@ def _format_of(name: str) -> PairsFormat:
 
 def _wanted(request: Request) -> Wanted:
     given = request.query_params
-    before_seconds = _number(given, "before_seconds", 0) if "before_seconds" in given else None
+    before_seconds = float(_number(given, "before_seconds", 0)) if "before_seconds" in given else None
+    for field in Wanted._fields[:-1]:
+        if not given.get(field, "").isprintable():
+            raise InvalidRequestError(field, "expected printable characters")
     source_language, target_language, origin, author = map(given.get, Wanted._fields[:-1])
     return Wanted(source_language, target_language, origin, author, before_seconds)
 
 
 def _number(given: Mapping[str, str], field: str, default: int) -> int:
     text = given.get(field, str(default))
-    if not _NUMBER.fullmatch(text):
-        raise InvalidRequestError(field, f"{shown(text)}, expected a number from 0")
+    if not _NUMBER.fullmatch(text) or int(text) > _MAX_NUMBER:
+        raise InvalidRequestError(field, f"{shown(text)}, expected a number from 0 to {_MAX_NUMBER}")
     return int(text)
 
 

@@ -1,5 +1,6 @@
 """Corrections: they wait until they are approved, have limits per client, and propose terms."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,3 +108,42 @@ def test_a_term_that_is_corrected_three_times_the_same_way_is_proposed(state: St
             store.add(client, Correction(PAIR, Entry(text, right), wrong))
     (term,) = store.terms(OPERATOR)
     assert list(term.values()) == ["en", "de", "valve", "Ventil", 3]
+
+
+def test_terms_of_long_repetitive_texts_take_no_time_and_need_the_right_to_approve(state: State) -> None:
+    store = CorrectionStore(state)
+    store.add(GUEST, Correction(PAIR, Entry("x", "a b " * 2000), "b a " * 2000))
+    started = time.monotonic()
+    assert store.terms(TEAM) == []
+    assert time.monotonic() - started < 5
+    with pytest.raises(errors.ForbiddenError):
+        store.terms(GUEST)
+
+
+def test_a_memory_that_a_correction_made_goes_with_it_unless_it_was_used(state: State) -> None:
+    store, memories = CorrectionStore(state), MemoryStore(state)
+    first, second = store.add(GUEST, CORRECTION), store.add(GUEST, CORRECTION)
+    store.delete(GUEST, [first])
+    assert [memory.name for memory in memories.list_all(GUEST)] == ["m"]
+    store.delete(GUEST, [second])
+    assert memories.list_all(GUEST) == []
+    number = store.add(GUEST, CORRECTION)
+    store.approve(TEAM, [store.add(GUEST, CORRECTION)])
+    store.delete(TEAM, [number])
+    assert memories.list_all(GUEST)[0].entry_count == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "translation", "field"),
+    [
+        (Entry("a", "b", "c" * 10_001), "", "context"),
+        (Entry("a", "b"), "c" * 10_001, "translation"),
+        (Entry("a", "\0"), "", "target"),
+        (Entry("\ud800", "b"), "", "source"),
+        (Entry("a", "b"), "\udfff", "translation"),
+    ],
+)
+def test_each_text_of_a_correction_is_checked(state: State, entry: Entry, translation: str, field: str) -> None:
+    with pytest.raises(errors.InvalidRequestError) as refused:
+        CorrectionStore(state).add(GUEST, Correction(PAIR, entry, translation))
+    assert refused.value.field == field

@@ -74,9 +74,12 @@ def test_a_memory_is_filled_listed_exported_and_deleted(ask: Ask) -> None:
         ("POST", "memories/a/entries", {"content": "a\tb", "params": SHARED}, (403, None)),
         ("GET", "memories/a/entries", {}, (404, "memory")),
         ("GET", "memories/a/entries", {"params": {"after": "x"}}, (400, "after")),
+        ("GET", "memories/a/entries", {"params": {"after": 1 << 31}}, (400, "after")),
+        ("GET", "memories/a/entries", {"params": {"origin": "\0"}}, (400, "origin")),
         ("GET", "memories/a/entries", {"params": {"format": "tmx"}}, (400, "source_language")),
         ("POST", "corrections", {"json": {**CORRECTION, "target": " "}}, (400, "target")),
         ("POST", "corrections/1/approve", {}, (403, None)),
+        ("GET", "corrections/terms", {}, (403, None)),
         ("DELETE", "corrections/77", {}, (404, "memory")),
     ],
 )

@@ -94,6 +94,8 @@ def test_a_key_leaves_room_for_others(store: MemoryStore, monkeypatch: pytest.Mo
     monkeypatch.setattr(store_module, "MAX_STORED_BYTES", 8)
     with pytest.raises(errors.MemoryStoreFullError, match="bytes"):
         store.add(OTHER, "m", PAIR, [Entry("aaa", "bbb")])
+    with pytest.raises(errors.MemoryStoreFullError, match="bytes"):
+        store.add(OTHER, "m", PAIR, [Entry("a", "b", "where it occurs")])
 
 
 @pytest.mark.parametrize(
@@ -103,3 +105,24 @@ def test_a_key_leaves_room_for_others(store: MemoryStore, monkeypatch: pytest.Mo
 def test_invalid_names_languages_and_texts_are_refused(store: MemoryStore, name: str, pair: Pair, entry: Entry) -> None:
     with pytest.raises(errors.InvalidRequestError):
         store.add(OWNER, name, pair, [entry])
+
+
+def test_only_a_client_that_may_approve_sees_the_authors_of_a_shared_memory(store: MemoryStore) -> None:
+    store.add(TEAM, "m", PAIR, [HOUSE], shared=True)
+    assert [row.author for row in store.entries(TEAM, "m", Wanted(author="c"))] == ["c"]
+    assert "author" not in store.entries(OTHER, "m", Wanted())[0]._asdict()
+    with pytest.raises(errors.ForbiddenError):
+        store.entries(OTHER, "m", Wanted(author="c"))
+    store.add(OWNER, "m", PAIR, [HOUSE])
+    assert [row.author for row in store.entries(OWNER, "m", Wanted(author="a"))] == ["a"]
+
+
+def test_a_memory_that_replaces_a_deleted_one_has_another_id(store: MemoryStore) -> None:
+    store.add(OWNER, "m", PAIR, [HOUSE])
+    recall = store.recall(OWNER, ["m"], PAIR)
+    store.delete(OWNER, "m")
+    store.add(OWNER, "n", PAIR, [HOUSE])
+    assert recall.find([read_pattern("The house")]) == {}
+    for name in ("m", "a\0", "\ud800"):
+        with pytest.raises(errors.MemoryNotFoundError):
+            store.delete(OWNER, name)
