@@ -278,20 +278,13 @@ class RestBuilder:
     def _own_routes(self, reload: Callable[[], Awaitable[ReloadReport]]) -> list[RouteGroup]:
         core, documents = self._core, self._documents
         direction = next(iter(next(iter(core.models)).directions))
-        reloads = core.security.admin_authenticator is not None
+        reloads, readers = core.security.admin_authenticator is not None, (self._reader, self._document_reader)
         return [
             HttpTexts(core.dispatcher, direction, self._reader, core.max_values).routes,
             HttpModels(core.models, reload, reloads=reloads).routes,
             HttpDocuments(documents.jobs, documents.translator, documents.reader).routes,
             HttpGlossaries(core.glossaries, self._reader, self._glossary_files).routes,
-            HttpMemories(
-                core.memories,
-                core.corrections,
-                core.sandbox,
-                self._reader,
-                self._document_reader,
-                memory=core.settings.memory,
-            ).routes,
+            HttpMemories(core.memories, core.corrections, core.sandbox, readers, core.settings.memory).routes,
         ]
 
     def _key_routes(self) -> list[RouteGroup]:

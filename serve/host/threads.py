@@ -28,5 +28,7 @@ DOCUMENTS = Threads("documents", 4)
 GLOSSARIES = Threads("glossaries", 4)
 # Stored glossaries as requests for translation use them.
 TERMS = Threads("terms", 4)
-# Memories: looked up, searched and changed.
+# Memories: listed, exported and changed.
 MEMORIES = Threads("memories", 4)
+# Memories as requests for translation use them.
+RECALLS = Threads("recalls", 4)

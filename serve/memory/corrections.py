@@ -4,10 +4,9 @@ Suggestions of earlier versions, in a table of their own, become corrections whe
 """
 
 import re
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -71,7 +70,8 @@ class CorrectionStore:
 
         Raises ForbiddenError if the client may not approve, or MemoryNotFoundError for an unknown id.
         """
-        _check_approves(client)
+        if not client.approves:
+            raise ForbiddenError("corrections: expected an API key that may approve")
         with self._state.writing() as connection:
             found = _find(connection, client, ids)
             for row in found:
@@ -91,17 +91,10 @@ class CorrectionStore:
         return len(found)
 
     def terms(self, client: Client) -> list[dict[str, object]]:
-        """Returns terms that at least `MIN_REPETITIONS` visible corrections replace the same way.
-
-        Raises ForbiddenError if the client may not approve.
-        """
-        _check_approves(client)
+        """Returns terms that `MIN_REPETITIONS` corrections replace alike; raises ForbiddenError."""
+        if not client.approves:
+            raise ForbiddenError("terms: expected an API key that may approve")
         return list(_terms(self.list_all(client, limit=MAX_CORRECTIONS)))
-
-
-def _check_approves(client: Client) -> None:
-    if not client.approves:
-        raise ForbiddenError("corrections: expected an API key that may approve")
 
 
 def _waiting(client: Client) -> sa.Select[Any]:
@@ -158,14 +151,11 @@ def _terms(corrections: Sequence[sa.Row[Any]]) -> Iterator[dict[str, object]]:
 
 def _replacement(translation: str, target: str) -> tuple[str, str] | None:
     """Returns the words of a translation that a correction replaces, and what by; None: not one group of words."""
-    old, new = _WORDS.findall(translation), _WORDS.findall(target)
-    start = _count_equal(old, new)
-    old, new = old[start:], new[start:]
-    end = _count_equal(old[::-1], new[::-1])
-    old, new = old[: len(old) - end], new[: len(new) - end]
+    old, new = deque(_WORDS.findall(translation)), deque(_WORDS.findall(target))
+    while old and new and old[0] == new[0]:
+        old.popleft()
+        new.popleft()
+    while old and new and old[-1] == new[-1]:
+        old.pop()
+        new.pop()
     return (" ".join(old), " ".join(new)) if old and new and max(len(old), len(new)) <= _MAX_TERM_WORDS else None
-
-
-def _count_equal(old: Sequence[str], new: Sequence[str]) -> int:
-    """Returns how many words two texts have in common at their beginning."""
-    return sum(1 for _ in takewhile(lambda words: words[0] == words[1], zip(old, new, strict=False)))

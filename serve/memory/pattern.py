@@ -8,7 +8,7 @@ import html
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
@@ -53,8 +53,9 @@ def read_pattern(text: str, *, markup: bool = False) -> Pattern:
 def fill(source: Pattern, target: str, query: Pattern, escape: Callable[[str], str] = str) -> str | None:
     """Returns the translation of a text, given another one of the same pattern and its translation.
 
-    None if a value of the text has no place of its own in the translation, or its letter case differs by more than the
-    first letter or capitals throughout. `escape` spells words in the markup of the text.
+    None if a value of the text that differs, a placeholder or a tag has no place of its own in the translation, or if
+    numbers have other separators, tags nest in another way, or letter case differs by more than the first letter or
+    capitals throughout. `escape` spells words in the markup of the text.
     """
     change = _change_case(source.shape, query.shape)
     if change is None or len(source.values) != len(query.values):
@@ -63,9 +64,10 @@ def fill(source: Pattern, target: str, query: Pattern, escape: Callable[[str], s
     if any(wanted[own] != value for own, value in zip(source.values, query.values, strict=True)):
         return None
     parts = list(slots(target))
-    found = Counter(part.text for part in parts if part.slot)
-    counts = Counter(source.values)
-    if any(found[own] != counts[own] for own, value in wanted.items() if own != value):
+    found = [part.text for part in parts if part.slot]
+    if not _has_places(source.values, wanted, found):
+        return None
+    if _unmatched_tags(query.values) != _unmatched_tags(wanted.get(text, text) for text in found):
         return None
     texts = list[str]()
     for part in parts:
@@ -73,6 +75,30 @@ def fill(source: Pattern, target: str, query: Pattern, escape: Callable[[str], s
         is_tag = part.slot == _KEPT and value.startswith("<") and part.text in wanted
         texts.append(value if is_tag else escape(value))
     return "".join(texts)
+
+
+def _has_places(values: Sequence[str], wanted: Mapping[str, str], found: Sequence[str]) -> bool:
+    """Returns whether the slots of a translation fit those of its text, whose values change to others."""
+    counts, places = Counter(values), Counter(found)
+    for own, value in wanted.items():
+        is_number = _NUMBERS.fullmatch(own)
+        if is_number and re.sub(r"\d+", "0", own) != re.sub(r"\d+", "0", value):
+            return False
+        if (own != value or not is_number) and places[own] != counts[own]:
+            return False
+    return all(text in counts for text in found if text.startswith("<"))
+
+
+def _unmatched_tags(values: Iterable[str]) -> list[str]:
+    """Returns the tags without a partner that nests, in their order."""
+    left = list[str]()
+    for tag in values:
+        start = rf"<{re.escape(tag[2:-1].strip())}[\s>]"
+        if tag.startswith("</") and left and re.match(start, left[-1], re.IGNORECASE):
+            left.pop()
+        elif tag.startswith("<") and not tag.endswith("/>"):
+            left.append(tag)
+    return left
 
 
 def slots(text: str) -> Iterator[Part]:

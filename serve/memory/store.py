@@ -5,6 +5,7 @@ has that condition. A shared memory is changed by the operator and by keys that 
 version of its memory. All methods may wait for the database.
 """
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,9 +30,10 @@ MAX_STORED_BYTES = 2 << 30
 SHARED = ""
 # Entries per transaction, so that other writers wait for milliseconds.
 BATCH = 5000
-_KEYS_PER_QUERY = 500
+_TEXTS_PER_QUERY = 500
 _ENTRIES_PER_KEY = 20
 _VERSION = "version"
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _TEXTS = (*Entry._fields, "translation")
 
 TABLES = sa.MetaData()
@@ -182,24 +184,29 @@ class Recall:
     memories: Sequence[Memory]
     pair: Pair
 
-    def _select(self, wanted: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    def _select(self, texts: Mapping[str, int]) -> sa.Select[Any]:
+        """Returns a query for entries by digest and memory: those with the spelling of a text, then the newest."""
         named = COLUMNS.memory_id.in_([memory.id for memory in self.memories])
-        selected = sa.select(COLUMNS.memory_id, COLUMNS.digest, COLUMNS.source, COLUMNS.target)
-        return selected.select_from(ENTRIES.join(MEMORIES)).where(
-            named, self.usable, *Wanted(*self.pair).conditions, wanted
-        )
+        # As they are stored: without surrogates and null characters.
+        spelled = COLUMNS.source.in_({text.encode(errors="replace").decode().replace("\0", "") for text in texts})
+        group, order = (COLUMNS.memory_id, COLUMNS.digest), (spelled.desc(), COLUMNS.id.desc())
+        place = sa.func.row_number().over(partition_by=group, order_by=order).label("place")
+        selected = sa.select(COLUMNS.id, *group, COLUMNS.source, COLUMNS.target, place)
+        wanted = *Wanted(*self.pair).conditions, COLUMNS.digest.in_(set(texts.values()))
+        placed = selected.select_from(ENTRIES.join(MEMORIES)).where(named, self.usable, *wanted).subquery()
+        return sa.select(placed).where(placed.c.place <= _ENTRIES_PER_KEY)
 
-    def find(self, patterns: Iterable[Pattern]) -> dict[str, list[Entry]]:
+    def find(self, patterns: Mapping[str, Pattern]) -> dict[str, list[Entry]]:
         """Returns the entries that equal texts, by their keys: those of an earlier memory first, then the newest."""
-        keys = {_digest(self.pair, pattern.key): pattern.key for pattern in patterns}
+        keys = {_digest(self.pair, pattern.key): pattern.key for pattern in patterns.values()}
         numbers = {memory.id: number for number, memory in enumerate(self.memories)}
-        digests, found = iter(keys), list[Any]()
+        digests = {key: digest for digest, key in keys.items()}
+        left, found = iter(patterns), dict[int, Any]()
         with self.state.reading() as connection:
-            while some := list(islice(digests, _KEYS_PER_QUERY)):
-                query = self._select(COLUMNS.digest.in_(some)).order_by(COLUMNS.id.desc())
-                found += connection.execute(query.limit(_ENTRIES_PER_KEY * len(some)))
+            while texts := {text: digests[patterns[text].key] for text in islice(left, _TEXTS_PER_QUERY)}:
+                found |= {row.id: row for row in connection.execute(self._select(texts))}
         matches: dict[str, list[Entry]] = {}
-        for row in sorted(found, key=lambda row: numbers[row.memory_id]):
+        for row in sorted(found.values(), key=lambda row: (numbers[row.memory_id], -row.id)):
             matches.setdefault(keys[row.digest], []).append(Entry(row.source, row.target))
         return matches
 
@@ -246,18 +253,11 @@ def prepare(
         # PostgreSQL has no null characters.
         texts = {name: text.replace("\0", "") for name, text in zip(_TEXTS, (*entry, translation), strict=True)}
         for field, text in texts.items():
-            _check_text(field, text, is_needed=field in ("source", "target"))
+            least = 1 if field in ("source", "target") else 0
+            if len(text) > MAX_TEXT_CHARACTERS or len(text.strip()) < least or _SURROGATES.search(text):
+                expected = f"{least} to {MAX_TEXT_CHARACTERS}, not blank and no surrogates"
+                raise InvalidRequestError(field, f"{len(text)} characters, expected {expected}")
         yield {**common, **texts, "digest": _digest(pair, read_pattern(texts["source"]).key)}
-
-
-def _check_text(field: str, text: str, *, is_needed: bool) -> None:
-    if len(text) > MAX_TEXT_CHARACTERS or (is_needed and not text.strip()):
-        expected = f"1 to {MAX_TEXT_CHARACTERS}, not blank" if is_needed else f"at most {MAX_TEXT_CHARACTERS}"
-        raise InvalidRequestError(field, f"{len(text)} characters, expected {expected}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequestError(field, "expected no surrogates") from error
 
 
 def size_of(row: Mapping[str, Any]) -> int:

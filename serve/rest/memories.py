@@ -51,24 +51,21 @@ class CorrectionBody(Fields):
 
 
 class HttpMemories:
-    """Handlers of the routes; without a store, they refuse. `file_reader` reads files of pairs."""
+    """Handlers of the routes; without a store, they refuse. `readers` read corrections, and files of pairs."""
 
     def __init__(
         self,
         store: MemoryStore | None,
         corrections: CorrectionStore | None,
         sandbox: Sandbox,
-        reader: RequestReader,
-        file_reader: RequestReader,
-        *,
+        readers: tuple[RequestReader, RequestReader],
         memory: str | None,
     ) -> None:
         """Creates the handlers; `memory`: name of the memory of corrections that name none, else `DEFAULT_MEMORY`."""
         self._store = store
         self._correction_store = corrections
         self._sandbox = sandbox
-        self._reader = reader
-        self._file_reader = file_reader
+        self._reader, self._file_reader = readers
         self._memory = memory or DEFAULT_MEMORY
         self._parser = BodyParser(CorrectionBody, len(CorrectionBody.model_fields) + 1)
 
@@ -160,10 +157,7 @@ class HttpMemories:
         return json_response({"corrections": [row._asdict() for row in found]})
 
     async def propose_terms(self, request: Request) -> Response:
-        """Proposes entries of glossaries: terms that at least three corrections replace the same way.
-
-        Requires an API key that may approve.
-        """
+        """Proposes entries of glossaries: what three corrections replace alike; requires a key that may approve."""
         return json_response({"terms": await _call(request, self._corrections.terms)})
 
     async def approve_correction(self, correction_id: str, request: Request) -> Response:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from dragoman.serve.errors import InvalidRequestError, MemoryNotFoundError
-from dragoman.serve.host.threads import MEMORIES
+from dragoman.serve.host.threads import RECALLS
 from dragoman.serve.memory.entry import Client, Entry, Pair
 from dragoman.serve.memory.pattern import Pattern, fill, read_pattern
 from dragoman.serve.translation.job import Job, SegmentedText
@@ -37,7 +37,7 @@ async def find_recall(
     if not names:
         with suppress(MemoryNotFoundError):
             if store is not None and default is not None and not excluded:
-                return await MEMORIES.run(store.recall, client, [default], pair)
+                return await RECALLS.run(store.recall, client, [default], pair)
         return None
     if excluded:
         raise InvalidRequestError(excluded[0], "expected none with memory")
@@ -45,12 +45,12 @@ async def find_recall(
         raise InvalidRequestError("memory", "expected none: the server has no --state-dir")
     if len(names) > MAX_MEMORIES:
         raise InvalidRequestError("memory", f"{len(names)} memories, expected at most {MAX_MEMORIES}")
-    return await MEMORIES.run(store.recall, client, names, pair)
+    return await RECALLS.run(store.recall, client, names, pair)
 
 
 async def answer(recall: "Recall", job: Job, cuts: Sequence[SegmentedText]) -> list[SegmentedText]:
     """Returns the texts of a job in the sentences that are left to translate, with the others translated."""
-    return await MEMORIES.run(_answer, recall, job, cuts)
+    return await RECALLS.run(_answer, recall, job, cuts)
 
 
 def explain(job: Job, translations: Sequence[Translation]) -> None:
@@ -61,19 +61,22 @@ def explain(job: Job, translations: Sequence[Translation]) -> None:
 
 
 def _answer(recall: "Recall", job: Job, cuts: Sequence[SegmentedText]) -> list[SegmentedText]:
-    texts = [read_pattern(text, markup=_has_tags(job)) for text in job.texts]
-    sentences = [[read_pattern(raw, markup=_has_tags(job)) for raw in _sources(cut)] for cut in cuts]
-    found = recall.find(chain(texts, chain.from_iterable(sentences)))
+    sources = chain(job.texts, *map(_sources, cuts))
+    patterns = {text: read_pattern(text, markup=_has_tags(job)) for text in sources}
+    found = recall.find(patterns)
     if not found:
         return list(cuts)
     answered = list[SegmentedText]()
-    for cut, text, parts in zip(cuts, texts, sentences, strict=True):
+    for cut, text in zip(cuts, job.texts, strict=True):
         escape = cut.markup[0].escaper.escape if cut.markup and _has_tags(job) else str
-        whole = _translation(text, found, escape) if cut.sentences else None
-        if whole is not None:
-            answered.append(cut._replace(sentences=(), gaps=(whole,), markup=(), recalled=1))
+        whole = _translation(patterns[text], found, escape) if cut.sentences else None
+        # A pattern has no line ends: those of the text must not be lost.
+        if whole is not None and text.strip().count("\n") in (0, whole.count("\n")):
+            before, _, after = text.partition(text.strip())
+            answered.append(cut._replace(sentences=(), gaps=(before + whole + after,), markup=(), recalled=1))
         else:
-            answered.append(_answered(cut, [_translation(part, found, escape) for part in parts]))
+            parts = [_translation(patterns[part], found, escape) for part in _sources(cut)]
+            answered.append(_answered(cut, parts))
     return answered
 
 
@@ -87,11 +90,11 @@ def _sources(cut: SegmentedText) -> Sequence[str]:
 
 
 def _translation(text: Pattern, found: dict[str, list[Entry]], escape: Callable[[str], str]) -> str | None:
-    """Returns the translation of a text by an equal one, letter by letter if there is one, else the newest."""
+    """Returns the stripped translation of a text by an equal one, letter by letter if there is one, else the newest."""
     sources = [(read_pattern(match.source), match.target) for match in found.get(text.key, ())]
     for source, target in sorted(sources, key=lambda pair: pair[0] != text):
         if source.key == text.key and (filled := fill(source, target, text, escape)) is not None:
-            return filled
+            return filled.strip()
     return None
 
 

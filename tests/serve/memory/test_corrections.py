@@ -31,7 +31,7 @@ def state(tmp_path: Path, state_url: str | None) -> Iterator[State]:
 def found(state: State, client: Client) -> list[Entry]:
     pattern = read_pattern("a dog")
     try:
-        return MemoryStore(state).recall(client, ["m"], PAIR).find([pattern]).get(pattern.key, [])
+        return MemoryStore(state).recall(client, ["m"], PAIR).find({"a dog": pattern}).get(pattern.key, [])
     except errors.MemoryNotFoundError:
         return []
 

@@ -27,6 +27,15 @@ def filled(source: str, target: str, text: str, *, markup: bool = False) -> str 
         ("3 or 3", "3 oder 3", "4 or 5", None),
         ("3 or 3", "3 oder 3", "4 or 4", "4 oder 4"),
         ("3 files", "drei Dateien", "4 files", None),
+        ("3 files", "drei Dateien", "3 files", "drei Dateien"),
+        ("5 files", "5 Dateien", "1,500 files", None),
+        ("1.5 files", "1.5 Dateien", "10.25 files", "10.25 Dateien"),
+        ("Dear %s", "Hallo", "Dear %s", None),
+        ("Dear %s", "%s und %s", "Dear %s", None),
+        ("<b>One</b> two", "<b>eins zwei", "<b>One</b> two", None),
+        ("<b>One</b> two", "</b>eins<b> zwei", "<b>One</b> two", None),
+        ("<b>One</b><i>two</i>", "<b>Eins<i></b>zwei</i>", "<b>One</b><i>two</i>", None),
+        ("<b>One</b><br>two", "zwei<br><b>eins</b>", '<i a="b">One</i><br>two', 'zwei<br><i a="b">eins</i>'),
         ("See %s at https://a.b/c.", "Siehe %s: https://a.b/c.", "See {x} at https://d.e.", "Siehe {x}: https://d.e."),
     ],
 )
@@ -45,4 +54,4 @@ def test_tags_of_markup_follow_the_text_and_words_are_escaped() -> None:
 def test_escaped_tags_of_a_text_never_become_tags() -> None:
     source = read_pattern("Press <b>Save</b>")
     assert read_pattern("Press &lt;b&gt;Save&lt;/b&gt;", markup=True).key != source.key
-    assert filled("Press Save", "<script>", "Press Save", markup=True) == "&lt;script&gt;"
+    assert filled("Press Save", "<script>", "Press Save", markup=True) is None

@@ -26,7 +26,7 @@ def store(tmp_path: Path, state_url: str | None) -> Iterator[MemoryStore]:
 
 def found(store: MemoryStore, client: Client, text: str, *names: str, pair: Pair = PAIR) -> list[str]:
     pattern = read_pattern(text)
-    matches = store.recall(client, names or ["m"], pair).find([pattern])
+    matches = store.recall(client, names or ["m"], pair).find({text: pattern})
     return [entry.target for entry in matches.get(pattern.key, [])]
 
 
@@ -48,7 +48,7 @@ def test_another_key_neither_finds_nor_lists_a_private_memory(store: MemoryStore
         with pytest.raises(errors.MemoryNotFoundError):
             store.recall(client, ["m"], PAIR)
     foreign = store_module.Recall(recall.state, store_module.usable(OTHER), recall.memories, PAIR)
-    assert foreign.find([read_pattern("The house")]) == {}
+    assert foreign.find({"The house": read_pattern("The house")}) == {}
 
 
 def test_shared_memories_are_changed_by_those_who_approve(store: MemoryStore) -> None:
@@ -122,7 +122,16 @@ def test_a_memory_that_replaces_a_deleted_one_has_another_id(store: MemoryStore)
     recall = store.recall(OWNER, ["m"], PAIR)
     store.delete(OWNER, "m")
     store.add(OWNER, "n", PAIR, [HOUSE])
-    assert recall.find([read_pattern("The house")]) == {}
+    assert recall.find({"The house": read_pattern("The house")}) == {}
     for name in ("m", "a\0", "\ud800"):
         with pytest.raises(errors.MemoryNotFoundError):
             store.delete(OWNER, name)
+
+
+def test_each_text_finds_its_newest_entries_and_those_of_its_spelling(store: MemoryStore) -> None:
+    store.add(OWNER, "m", PAIR, [HOUSE, DOG, *(Entry("the house", f"Haus {number}") for number in range(60))])
+    patterns = {text: read_pattern(text) for text in ("The house", "A dog", "\ud800\0")}
+    matches = store.recall(OWNER, ["m"], PAIR).find(patterns)
+    targets = [entry.target for entry in matches["the house"]]
+    assert targets == [*(f"Haus {number}" for number in range(59, 40, -1)), "Das Haus"]
+    assert [entry.target for entry in matches["a dog"]] == ["Ein Hund"]

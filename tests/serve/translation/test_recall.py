@@ -55,6 +55,13 @@ def test_numbers_placeholders_and_tags_follow_the_text(served: LiveService) -> N
     assert translate(served, "One {x}two{y} three")["text"] == "Eins {x}zwei{y} drei"
 
 
+def test_white_space_around_a_text_and_its_line_ends_stay(served: LiveService) -> None:
+    assert translate(served, "\n  alpha beta.\t")["text"] == "\n  Alpha und Beta.\t"
+    found = translate(served, "river garden\nhouse one two")
+    assert found["text"].count("\n") == 1
+    assert "origin" not in found
+
+
 def test_sentences_of_a_text_come_from_the_memory_one_by_one(served: LiveService) -> None:
     model = served.post({"text": "one two three."}).json()["translations"][0]["text"]
     found = translate(served, "Alpha beta.  one two three.\ngamma 4 delta.")
