@@ -28,8 +28,8 @@ def test_an_example_prints_what_it_states(
 
 def test_the_page_names_every_option_and_error() -> None:
     named = set(re.findall(r"`(?:dragoman\.)?(\w+)`", TEXT))
-    # Only a server stores glossaries; `options` holds search options that have been parsed.
-    assert RequestFields.__annotations__.keys() - {"glossary", "options"} <= named
+    # Only a server stores glossaries and memories; `options` holds search options that have been parsed.
+    assert RequestFields.__annotations__.keys() - {"glossary", "memory", "options"} <= named
     assert EngineSettings.__annotations__.keys() <= named
     assert f"reads ahead at most {IN_FLIGHT * CHUNK_TEXTS:,} texts" in TEXT
     assert {name for name in dragoman.__all__ if name.endswith("Error")} <= named

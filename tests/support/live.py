@@ -137,8 +137,9 @@ class LiveService:
         return f"http://127.0.0.1:{self.service.http_port}"
 
     def stop(self) -> None:
-        """Stops the service as a signal does."""
-        self.loop.call_soon_threadsafe(self.stop_event.set)
+        """Stops the service as a signal does, unless it has ended."""
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.stop_event.set)
 
     def leap(self, seconds: float, when: Callable[[], bool] = lambda: True) -> None:
         """Advances the clock of a leaping loop, of the bodies of requests, and of schedulers and engines in Python.

@@ -30,6 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_the_site_finds_words_has_linked_files_and_loads_nothing_from_elsewhere(browser: Browser, site: str) -> None:
     opened = browser.new_page()
+    opened.set_default_timeout(120_000)  # the references are long, and the processor may be busy
     hosts: set[str] = set()
     opened.on("request", lambda request: hosts.add(httpx.URL(request.url).host))
     opened.goto(site)

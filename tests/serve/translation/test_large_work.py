@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dragoman.serve.errors import DeadlineExceededError
-from dragoman.serve.translation import large_work
+from dragoman.serve.translation import job, large_work
 from dragoman.serve.translation.large_work import (
     CREDIT_SECONDS,
     PART_CHARACTERS,
@@ -146,6 +146,7 @@ async def test_other_tasks_run_while_a_long_response_is_built(
 
     monkeypatch.setattr(large_work, "STRETCH_CHARACTERS", 1)
     monkeypatch.setattr(NumberTokenizer, "decode", decode_slowly)
+    monkeypatch.setattr(job, "SMALL_TEXT_BYTES", 1)
     task = bench.translate("3", "4", "5", "6")
     while not task.done():
         seen.add(len(built))

@@ -3,12 +3,10 @@
 import io
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import docx
 import pptx
-import yaml
 from odf import opendocument, text
 
 from tests.support.cases import cases
@@ -47,9 +45,8 @@ def _writer() -> bytes:
     return _saved(document)
 
 
-TEXTS: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 DOCUMENTS: dict[str, bytes | Callable[[], bytes]] = {
-    **{name: text.encode() for name, text in TEXTS.items()},
+    **{name: text.encode() for name, text in CASES["texts"].items()},
     "a.xlf": XLIFF.format("<segment><source>A <pc id='1'>dog</pc> runs.</source></segment>").encode(),
     "a.docx": _word,
     "a.pptx": _slides,
