@@ -55,7 +55,7 @@ RANDOM_SEED = 1
 RANDOM_DIRECTION = Direction(source="en", target="de")
 # Bergamot computes groups of tokens.
 TOKEN_GROUP = 8
-# The student translates so many sentences. Golden sentences are those of its samples that 8 bits translate alike.
+# Sample sentences of the student. Those whose 8-bit translation equals that in fp32 become golden sentences.
 STUDENT_SENTENCES, STUDENT_SAMPLES = 1000, 32
 # Approximates the tokens of a tokenizer.
 WORDS = re.compile(r"\w+|[^\w\s]")

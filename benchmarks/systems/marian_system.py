@@ -33,7 +33,7 @@ SEED, FORBIDDEN = 7, -1000.0
 # EOS included, and excluded.
 SOURCE_TOKENS, TARGET_TOKENS = 16, 24
 LIMITS = {"max_source_tokens": SOURCE_TOKENS, "max_target_tokens": TARGET_TOKENS}
-# Every list has the frequent tokens, and so many draws per source token. A law has the shift and exponent of draws.
+# A list has the frequent tokens, and `DRAWS` random ones per source token. A law has the shift and exponent of draws.
 FREQUENT, DRAWS, SOURCE_LAW, LIST_LAW = 50, 20, (2, 1.0), (20, 1.1)
 # Marian's types of tensors, and its largest number of 8 bits, that of six deviations of a normalized activation.
 FLOAT, INT8, QUANTIZED, LARGEST = 0x0404, 0x0101, 0x4101, 127

@@ -54,13 +54,13 @@ ENTRIES = sa.Table(
     TABLES,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("memory_id", sa.Integer, sa.ForeignKey("memories.id", ondelete="CASCADE"), nullable=False),
-    # Of the pair of languages and the pattern of the source.
+    # The hash of the pair of languages and the pattern of the source.
     sa.Column("digest", sa.BigInteger, nullable=False),
     *(sa.Column(name, Identifier(MAX_LANGUAGE_CHARACTERS), nullable=False) for name in Pair._fields),
     # What the model wrote in place of the target may be unknown, and then is empty.
     *(sa.Column(name, sa.Text, nullable=False) for name in (*_TEXTS, "origin", "author")),
     sa.Column("created_seconds", sa.Double, nullable=False),
-    # Of the memory from which on the entry counts; 0: it is a correction that waits for approval.
+    # The version of the memory from which on the entry counts; 0: it is a correction that waits for approval.
     sa.Column(_VERSION, sa.BigInteger, nullable=False),
     sa.Index("memory_entries_by_digest", "memory_id", "digest"),
     sa.Index("memory_entries_that_wait", "author", sqlite_where=_WAITS, postgresql_where=_WAITS),
@@ -187,7 +187,7 @@ class Recall:
     def _select(self, texts: Mapping[str, int]) -> sa.Select[Any]:
         """Returns a query for entries by digest and memory: those with the spelling of a text, then the newest."""
         named = COLUMNS.memory_id.in_([memory.id for memory in self.memories])
-        # As they are stored: without surrogates and null characters.
+        # The store keeps texts without surrogates and null characters.
         spelled = COLUMNS.source.in_({text.encode(errors="replace").decode().replace("\0", "") for text in texts})
         group, order = (COLUMNS.memory_id, COLUMNS.digest), (spelled.desc(), COLUMNS.id.desc())
         place = sa.func.row_number().over(partition_by=group, order_by=order).label("place")

@@ -61,7 +61,7 @@ class BuildError(RuntimeError):
 
 def machine() -> str:
     """Returns the processor's family as `INSTRUCTION_SETS` names it, or its unknown name."""
-    # As in builds of CPython and in `sysconfig`, the variable names another platform: linux-aarch64.
+    # The variable names another platform, such as linux-aarch64, as builds of CPython and `sysconfig` use it.
     name = os.environ.get("_PYTHON_HOST_PLATFORM", platform.machine()).rpartition("-")[2].lower()
     return MACHINES.get(name, name)
 

@@ -32,7 +32,7 @@ _MEMORY, _OUTPUT = (28, 6), (1, 4)
 # Entries of one answer, about 10 MB.
 MAX_EXPORTED = 20 * BATCH
 _NUMBER = re.compile(r"[0-9]{1,18}")
-# Of the type of ids in PostgreSQL.
+# PostgreSQL has ids of 32 bits.
 _MAX_NUMBER = (1 << 31) - 1
 
 T = TypeVar("T")

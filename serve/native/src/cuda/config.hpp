@@ -24,7 +24,7 @@ struct DeviceConfig {
   int64_t shrink_steps;     // steps with only shorter sources before the source capacity shrinks
   int64_t encoder_rows;     // most sources that are encoded together
   int64_t copied_rows;      // most rows that are copied together
-  // Of one row with the longest source and target: heads, tokens, size.
+  // The shape of one row with the longest source and target: heads, tokens, size.
   TensorRecords source_states, target_states;
 };
 
