@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: included site figures setup conformance nginx helm chromium postgresql clients demo attention quality test reliability endurance evictions fetches floods fmt fuzz check types lint contracts shape scripts bench real-models capacity soak protos locks tables
+.PHONY: included site figures setup conformance nginx helm chromium postgresql clients demo quality test reliability endurance evictions fetches floods fmt fuzz check types lint contracts shape scripts bench real-models capacity soak protos locks tables
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -47,22 +47,6 @@ $(DEMO)/verified: | $(DEMO)/bundle/manifest.json
 	$(BIN)/dragoman verify $(DEMO)/bundle --run $(DEMO)/run \
 	  --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --sentences 500 --invariance-sentences 50
 	touch $@
-
-# Trains a small model with each kind of attention on the demo corpus, and compares them with the demo model.
-ATTENTION ?= additive concat dot general local_monotonic local_predictive hard
-attention: $(ATTENTION:%=$(DEMO)/attention/%/done) $(DEMO)/run/done
-	$(BIN)/dragoman attention $(ATTENTION:%=$(DEMO)/attention/%) $(DEMO)/run --out build/attention --sentence 3 \
-	  --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de
-
-$(DEMO)/attention/%/done: | $(DEMO)/corpus/train.en
-	$(BIN)/dragoman train --recipe recurrent --out $(DEMO)/attention/$* \
-	  --data files:$(DEMO)/corpus/train.en,$(DEMO)/corpus/train.de \
-	  --validation files:$(DEMO)/corpus/validation.en,$(DEMO)/corpus/validation.de \
-	  --model.attention $(if $(filter hard,$*),additive --model.hard,$*) --model.d-model 128 --model.dropout 0 \
-	  --tokenizer.vocabulary-size 1500 --training.max-steps 1200 --training.cooldown-steps 600 \
-	  --training.learning-rate 0.003 --training.warmup-steps 100 --training.dropout-warmup-steps 0 \
-	  --training.subword-sampling 0 --training.averaging none --training.validation-every-steps 400 \
-	  --training.selection loss
 
 # Trains the included model from free text, 70 minutes on two cores, and goes on after an interruption: all text first,
 # then also every ninth everyday sentence with word links. Each process of a training has a core of its own.

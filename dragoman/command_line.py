@@ -45,7 +45,7 @@ EXTRAS = {
     "cpu": ("onnxruntime", "huggingface_hub", "filelock"),
     "cuda": ("onnxruntime", "pynvml", "huggingface_hub", "filelock"),
     "export": ("onnx", "onnxscript", "torch"),
-    "bench": ("aiohttp", "matplotlib", "plotly", "rich", "tabulate"),
+    "bench": ("aiohttp", "plotly", "rich", "tabulate"),
     "train": ("datasets", "fluent", "lightning", "matplotlib", "polib", "sacrebleu", "sacremoses", "tabulate", "torch"),
     "peers": ("ctranslate2", "safetensors", "transformers"),
     "tracing": ("opentelemetry",),
@@ -53,7 +53,7 @@ EXTRAS = {
     "ray": ("ray",),
 }
 # Packages of commands that are not part of the wheel.
-CHECKOUT_PACKAGES = ("benchmarks", "examples")
+CHECKOUT_PACKAGES = ("benchmarks",)
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""Worked examples, which use the packages as a reader would. `attention` is a report on kinds of attention."""
+"""Programs that call a running server without its client library; each runs as `python -m examples.NAME`."""

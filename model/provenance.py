@@ -1,22 +1,17 @@
-"""Provenance of measured figures, marked places in documents, and reproducible drawings.
+"""Provenance of measured figures, and marked places in documents.
 
-A command fills the text between `<!-- NAME -->` and `<!-- /NAME -->`, so that documents hold measured figures. An SVG
-drawing has the same bytes for the same data; its text stays text and can be searched. Figures are made without pyplot,
-which would keep them in memory.
+A command fills the text between `<!-- NAME -->` and `<!-- /NAME -->`, so that documents hold measured figures.
 """
 
 import os
 import platform
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
 from pydantic import BaseModel, SecretStr
 
 from dragoman.model.versions import installed_versions
@@ -34,27 +29,6 @@ def fill(text: str, name: str, content: str) -> str:
     if text.count(begin) != 1 or text.count(end) != 1 or end not in rest:
         raise MarkError(f"expected {begin} followed by {end}, each once")
     return f"{before}{begin}\n\n{content.strip()}\n\n{end}{after}"
-
-
-@contextmanager
-def drawing(path: Path, inches: tuple[float, float]) -> Iterator[Figure]:
-    """Yields an empty figure of this width and height, and writes it when the block ends."""
-    style = mpl.rc_context(
-        {
-            # Replaces the random part of clip path names.
-            "svg.hashsalt": "dragoman",
-            "svg.fonttype": "none",
-            "font.size": 9,
-            "axes.titlesize": 10,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "legend.frameon": False,
-        }
-    )
-    with style:
-        figure = Figure(figsize=inches, layout="constrained", facecolor="white")
-        yield figure
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
 
 @dataclass(frozen=True, slots=True)
