@@ -19,6 +19,7 @@ from dragoman.serve.documents.plain import parse_plain
 from dragoman.serve.documents.properties import parse_properties
 from dragoman.serve.documents.qt import parse_qt
 from dragoman.serve.documents.resx import parse_resx
+from dragoman.serve.documents.spreadsheet import parse_spreadsheet
 from dragoman.serve.documents.subtitles import parse_subtitles
 from dragoman.serve.documents.xliff import parse_xliff
 from dragoman.serve.documents.yaml import parse_yaml
@@ -51,6 +52,7 @@ FORMATS: dict[str, Parse] = {
     ".ipynb": parse_notebook,
     ".docx": parse_office,
     ".pptx": parse_office,
+    ".xlsx": parse_spreadsheet,
     ".odt": parse_opendocument,
     ".odp": parse_opendocument,
     ".epub": parse_epub,

@@ -20,9 +20,10 @@ _CONTENT_TYPES = "[Content_Types].xml"
 _WORD = re.compile(
     r"wordprocessingml\.(?:document\.main|header|footer|footnotes|endnotes)\+xml|word\.document\.macroEnabled"
 )
-# Slides and their notes, diagrams and text on charts; layouts and masters stay.
+# Slides and their notes, text boxes of sheets, diagrams and text on charts; layouts and masters stay.
 _DRAWING = re.compile(
     r"presentationml\.(?:slide|notesSlide)\+xml|drawingml\.(?:chartshapes|diagramData|diagramDrawing)\+xml"
+    r"|officedocument\.drawing\+xml"
 )
 _CHART = re.compile(r"drawingml\.chart\+xml|chartex\+xml")
 
@@ -77,24 +78,31 @@ def read_members(
 def parse_office(content: bytes, request: DocumentRequest) -> Document:
     """Parses a docx or pptx file."""
     package = Package(content, request.unpacked_bytes)
-    members = read_members(package, _translated(package), request)
+    members = read_members(package, drawn_members(package), request)
     if not members:
         raise DocumentError("not a document of this format: no part with text")
     return PackedDocument(content, package, members)
 
 
-def _translated(package: Package) -> Iterator[tuple[str, ReadParts]]:
-    """Yields the members with text, and what finds their parts."""
+def content_types(package: Package) -> Iterator[tuple[str, str]]:
+    """Yields the members that have a content type of their own, and the types."""
     text, _ = decode_xml(package.read(_CONTENT_TYPES))
     types = XmlText(text)
     names = set(package.names)
     for index, token in enumerate(types.tokens):
         if token.name.endswith("Override"):
             attributes = types.attributes(index)
-            name, kind = attributes.get("PartName", "").removeprefix("/"), attributes.get("ContentType", "")
-            read = _reader(kind)
-            if read is not None and name in names:
-                yield name, read
+            name = attributes.get("PartName", "").removeprefix("/")
+            if name in names:
+                yield name, attributes.get("ContentType", "")
+
+
+def drawn_members(package: Package) -> Iterator[tuple[str, ReadParts]]:
+    """Yields the members with paragraphs or charts, and what finds their parts."""
+    for name, kind in content_types(package):
+        read = _reader(kind)
+        if read is not None:
+            yield name, read
 
 
 def _reader(kind: str) -> ReadParts | None:

@@ -1,4 +1,4 @@
-"""Paragraphs of WordprocessingML and DrawingML: their runs become segments with tags, and translations become runs.
+"""Paragraphs of WordprocessingML and DrawingML, and cells: their runs become segments, and translations become runs.
 
 A tab, a line break, or anything that has paragraphs of its own divides a paragraph. Of a stretch between them, all runs
 are written anew. Runs with the format of most of its characters are plain text; other formats are tags.
@@ -49,7 +49,7 @@ class Dialect:
         return cls(frozenset(row["namespaces"]), **sets, noise=noise, text_start=row["text_start"])
 
 
-WORD, DRAWING = map(Dialect.of, read_table(__file__, "office_paragraphs.yaml").values())
+WORD, DRAWING, SHEET = map(Dialect.of, read_table(__file__, "office_paragraphs.yaml").values())
 # Elements of other languages that go with the text: formulas, and drawings in two versions.
 _FOREIGN_POINTS = names("m:oMath mc:AlternateContent")
 _FIELD, _INSTRUCTION = "fldChar", "instrText"
@@ -58,28 +58,37 @@ _EMPTY_PROPERTIES = re.compile(r"<([^\s<>/]*rPr)\s*(?:/>|></\1>)$")
 
 def paragraph_parts(document: XmlText, dialect: Dialect) -> Iterator[Part]:
     """Yields the parts of all paragraphs of a document, those inside of others too."""
-    paragraphs = dict(document.elements("p", dialect.namespaces))
-    starts, forms = list(paragraphs), dict[str, str]()
-    for index, prefix in paragraphs.items():
-        pieces = list(_ParagraphReader(document, dialect, prefix, starts, forms).pieces(index))
-        tags = RunTags(f"</{prefix}r>", f"<{prefix}{dialect.text_start}>", f"</{prefix}t>")
-        for stretch in stretches(list(resolve_fields(pieces, tags))):
-            part = stretch_part(stretch, tags)
-            if part is not None:
-                yield part
+    paragraphs = list(document.elements("p", dialect.namespaces))
+    forms = dict[str, str]()
+    for index in paragraphs:
+        yield from run_parts(document, dialect, index, paragraphs, forms)
+
+
+def run_parts(
+    document: XmlText, dialect: Dialect, index: int, paragraphs: Sequence[int], forms: dict[str, str]
+) -> Iterator[Part]:
+    """Yields the parts of an element with runs.
+
+    Args:
+        index: of its start tag.
+        paragraphs: start tags of all such elements that may be inside of it, sorted.
+        forms: openings of runs; equal ones become one object.
+    """
+    name = document.tokens[index].name
+    prefix = name.removesuffix(local(name))
+    pieces = list(_ParagraphReader(document, dialect, prefix, paragraphs, forms).pieces(index))
+    tags = RunTags(f"</{prefix}r>", f"<{prefix}{dialect.text_start}>", f"</{prefix}t>")
+    for stretch in stretches(list(resolve_fields(pieces, tags))):
+        part = stretch_part(stretch, tags)
+        if part is not None:
+            yield part
 
 
 class _ParagraphReader:
     def __init__(
         self, document: XmlText, dialect: Dialect, prefix: str, paragraphs: Sequence[int], forms: dict[str, str]
     ) -> None:
-        """Creates the reader.
-
-        Args:
-            prefix: of the paragraph that is read.
-            paragraphs: start tags of all paragraphs, sorted.
-            forms: openings of runs; equal ones become one object.
-        """
+        """Creates the reader; arguments as those of `run_parts`."""
         self._document = document
         self._dialect = dialect
         self._prefix = prefix

@@ -27,7 +27,7 @@ def describe_foreign(content: bytes) -> str | None:
             (problem for start, problem in _FOREIGN["beginnings"].items() if content.startswith(start.encode())), None
         )
     problems = (problem for name, problem in _FOREIGN["streams"].items() if any(_entries(content, name)))
-    return next(problems, "an old file of Microsoft Office: save it as .docx or .pptx")
+    return next(problems, "an old file of Microsoft Office: save it as .docx, .xlsx or .pptx")
 
 
 def _entries(content: bytes, name: str) -> Iterator[int]:

@@ -143,8 +143,8 @@ class XmlText:
             raise DocumentError("not XML: no element")
         return first
 
-    def elements(self, name: str, namespaces: frozenset[str]) -> Iterator[tuple[int, str]]:
-        """Yields the start tags of elements with a name of any of the namespaces, and their prefixes with colons."""
+    def elements(self, name: str, namespaces: frozenset[str]) -> Iterator[int]:
+        """Yields the start tags of elements with a name of any of the namespaces."""
         # Per prefix: the ends of the elements that declare it, and its namespaces; the last one that is open counts.
         declared = defaultdict[str, list[tuple[int, str]]](list)
         for index, token in enumerate(self.tokens):
@@ -159,7 +159,7 @@ class XmlText:
                 while scopes and scopes[-1][0] < index:
                     scopes.pop()
                 if scopes and scopes[-1][1] in namespaces:
-                    yield index, prefix
+                    yield index
 
 
 def any_inside(numbers: Sequence[int], first: int, end: int) -> bool:
