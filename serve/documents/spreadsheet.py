@@ -49,7 +49,9 @@ def parse_spreadsheet(content: bytes, request: DocumentRequest) -> Document:
     if request.columns:
         titles = _titles(package, next((name for name, kind in kinds.items() if kind.endswith(_BOOK)), ""))
         reader.choose({name: _read(package, name) for name in sheets}, titles)
-    members = {name: partial(reader.cell_parts, sheet=name) for name in sheets}
+    # Most sheets have no texts of their own: however large they are, nobody reads them.
+    read = [name for name in sheets if request.columns or b"inlineStr" in package.read(name)]
+    members = {name: partial(reader.cell_parts, sheet=name) for name in read}
     shared = {strings: reader.shared_parts} if strings else {}
     parts = read_members(package, [*shared.items(), *members.items(), *drawn_members(package)], request)
     return PackedDocument(content, package, parts)

@@ -109,6 +109,16 @@ def test_only_cells_of_chosen_columns_change_though_cells_share_texts(
     assert found["Notes"][0][0] == ("A NOTE & MORE" if columns == ("Notes!*",) else "A note & more")
 
 
+def test_a_sheet_without_texts_of_its_own_may_be_larger_than_a_part_with_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = BytesIO()
+    with xlsxwriter.Workbook(stream) as book:
+        book.add_worksheet().write_column("A1", ["A text", *range(1000)])
+    monkeypatch.setattr("dragoman.serve.documents.office.MAX_MEMBER_BYTES", 5000)
+    assert len(parse(stream.getvalue()).segments) == 1
+    with pytest.raises(DocumentError, match="of a part with text"):
+        parse(stream.getvalue(), "A")
+
+
 @WRITERS
 def test_a_missing_column_is_named(write: Write) -> None:
     with pytest.raises(DocumentError, match="columns: 'Size', expected a letter or number"):
