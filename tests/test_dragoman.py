@@ -213,7 +213,7 @@ def test_a_command_outside_the_wheel_requires_a_checkout() -> None:
 
 def test_every_extra_is_known() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(command_line.EXTRAS) == set(project["optional-dependencies"]) - {"dev", "docs", "locust"}
+    assert set(command_line.EXTRAS) == set(project["optional-dependencies"]) - {"dev", "docs"}
 
 
 def test_the_module_is_the_command() -> None:

@@ -1,15 +1,11 @@
-"""`dragoman inspect`: prints the content of a bundle, its graphs and its memory use. Needs no PyTorch.
+"""`dragoman inspect`: prints the content of a bundle and its memory use."""
 
-onnx is imported when the command runs, so that it is reported in one line if it is missing.
-"""
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import Field, TypeAdapter
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
+from dragoman.export.inspect.figures import Inspection, format_inspection, inspect
 from dragoman.model.output_file import check_output
 from dragoman.serve.bundle.bundle import Bundle, BundleError, damage_explained
 from dragoman.serve.native.library import InstructionsError
@@ -21,8 +17,7 @@ DEFAULT_SLOTS: int = ServeSettings.model_fields["slots"].default
 class InspectCommand(BaseSettings):
     """Describes a bundle, or with --cpu this machine.
 
-    Verifies every checksum, then prints the model, the files, and the inputs, outputs and operators of both graphs.
-    Also prints the operators after ONNX Runtime's optimization, the blocks of a native decoder step, and the memory.
+    Verifies every checksum, then prints the model, the files, and the memory of an engine.
     """
 
     model_config = SettingsConfigDict(
@@ -42,8 +37,6 @@ class InspectCommand(BaseSettings):
         if self.bundle is None:
             raise SystemExit("dragoman inspect: bundle: expected a folder, or --cpu")
         check_output("inspect", "json", self.json_file)
-        with _explained("onnx", "reads the graphs", "export"):
-            from dragoman.export.inspect.figures import Inspection, format_inspection, inspect  # noqa: PLC0415 - needs onnx
         try:
             with damage_explained(self.bundle):
                 inspection = inspect(Bundle.open(self.bundle), self.slots)
@@ -57,20 +50,9 @@ class InspectCommand(BaseSettings):
 
 
 def _describe_processor() -> str:
-    with _explained("onnxruntime", "computes models", "cpu"):
-        from dragoman.export.inspect.processor import describe_processor  # noqa: PLC0415 - needs onnxruntime
+    from dragoman.export.inspect.processor import describe_processor  # noqa: PLC0415 - needs ONNX Runtime
+
     try:
         return describe_processor()
     except InstructionsError as error:
         raise SystemExit(f"dragoman inspect: {error}") from error
-
-
-@contextmanager
-def _explained(library: str, purpose: str, extra: str) -> Iterator[None]:
-    """Exits with one line if a library is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != library:
-            raise
-        raise SystemExit(f"dragoman inspect: requires {library}, which {purpose}: pip install '.[{extra}]'") from error

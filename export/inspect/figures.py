@@ -1,45 +1,25 @@
 """Collects the figures of a bundle without serving it, and formats them as text. 1 kB is 1,000 bytes.
 
-Memory: weights once, decoder states and logits for every slot of every engine, as `dragoman.serve.runtime` allocates
-them. Native weights are counted with the padding of their blocks. Needs no PyTorch; without ONNX Runtime the optimized
-operators are missing.
+Memory: decoder states and logits for every slot of every engine, as `dragoman.serve.runtime` allocates them.
 """
 
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from textwrap import fill
 
 import numpy as np
 
-from dragoman.export.inspect.graph import (
-    StoredGraph,
-    TensorType,
-    count_operators,
-    count_parameters,
-    distinct_weights,
-    read_graph,
-)
-from dragoman.export.inspect.native_step import Block, described_states, native_blocks
-from dragoman.export.inspect.shortlist import count_shortlist, describe_shortlist
 from dragoman.model.text_table import format_table
 from dragoman.serve.bundle.bundle import MANIFEST_FILE, Bundle
 from dragoman.serve.bundle.directions import directions_of
-from dragoman.serve.bundle.manifest import (
-    CACHE_BLOCK_TOKENS,
-    DECODER_INPUTS,
-    ENCODER_INPUTS,
-    LOGITS,
-    Manifest,
-    Precision,
-    StateSpec,
-)
+from dragoman.serve.bundle.manifest import CACHE_BLOCK_TOKENS, CacheSpec, Length, Manifest, Precision, StateSpec
 
 # Logits are float32 in every precision. States are float32, float16 in fp16, or int8 if the manifest defines it.
 FLOAT_BYTES = 4
 STATE_BYTES: dict[Precision, int] = {"fp32": 4, "int8": 4, "fp16": 2}
+LENGTHS: tuple[Length, Length] = ("target", "source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +55,26 @@ def measure_engine(manifest: Manifest, slots: int) -> EngineMemory:
     return EngineMemory(slots, states, slot_bytes, slots * slot_bytes, slots * manifest.vocabulary_size * FLOAT_BYTES)
 
 
+def described_states(manifest: Manifest) -> tuple[StateSpec, ...]:
+    """Returns the states of a bundle; a native cache is one state per layer and tensor."""
+    cache = manifest.cache
+    if cache is None:
+        return manifest.states
+    return tuple(
+        state for layer in range(cache.layers) for length in LENGTHS for state in _layer_states(cache, length, layer)
+    )
+
+
+def _layer_states(cache: CacheSpec, length: Length, layer: int) -> Iterator[StateSpec]:
+    if cache.recurrent and length == "target":
+        yield StateSpec(name=f"target_cache_{layer}", shape=(cache.heads * cache.head_size,))
+        return
+    shape = (2, cache.heads, length)  # keys and values
+    yield StateSpec(name=f"{length}_cache_{layer}", shape=(*shape, cache.head_size), element=cache.element)
+    if cache.element == "int8":
+        yield StateSpec(name=f"{length}_scales_{layer}", shape=shape)
+
+
 def _measure_state(spec: StateSpec, manifest: Manifest) -> StateMemory:
     limits = {"source": manifest.max_source_tokens, "target": manifest.max_target_tokens}
     if manifest.cache is not None:
@@ -102,57 +102,27 @@ class FileFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphFigures:
-    """The figures of a graph. Dynamic sizes in shapes are "rows", "source" or "target".
-
-    `operators` counts stored nodes, `running` those after ONNX Runtime's optimization, None if it is not installed.
-    """
-
-    file: str
-    inputs: tuple[TensorType, ...]
-    outputs: tuple[TensorType, ...]
-    operators: dict[str, int]
-    running: dict[str, int] | None
-    weights_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Inspection:
-    """All figures of a bundle.
-
-    `parameters` counts numbers by type; it and `weights_bytes` count weights that both graphs share once. `step` holds
-    the blocks of a step of a native decoder. `shortlist_ids` counts the likely target tokens of all source tokens.
-    """
+    """All figures of a bundle. `shortlist_ids` counts the likely target tokens of all source tokens."""
 
     folder: Path
     manifest: Manifest
     golden_sentences: int
     files: tuple[FileFigures, ...]
-    parameters: dict[str, int]
-    weights_bytes: int
-    graphs: tuple[GraphFigures, ...]
-    step: tuple[Block, ...]
     engine: EngineMemory
     shortlist_ids: int
 
 
 def inspect(bundle: Bundle, slots: int) -> Inspection:
-    """Collects the figures of a bundle for engines with `slots` rows; raises BundleError if a graph cannot be used."""
-    manifest = bundle.manifest
-    encoder, decoder = read_graph(bundle.encoder_path), read_graph(bundle.decoder_path)
-    weights = distinct_weights([encoder, decoder])
-    lengths = _lengths(manifest)
+    """Collects the figures of a bundle for engines with `slots` rows."""
+    shortlist = bundle.shortlist()
     return Inspection(
         folder=bundle.folder,
-        manifest=manifest,
+        manifest=bundle.manifest,
         golden_sentences=len(bundle.golden),
         files=_files(bundle),
-        parameters=count_parameters(weights),
-        weights_bytes=sum(weight.size_bytes for weight in weights),
-        graphs=(_graph(encoder, bundle.encoder_path, lengths), _graph(decoder, bundle.decoder_path, lengths)),
-        step=() if manifest.cache is None else native_blocks(bundle, decoder, manifest.cache),
-        engine=measure_engine(manifest, slots),
-        shortlist_ids=count_shortlist(bundle),
+        engine=measure_engine(bundle.manifest, slots),
+        shortlist_ids=0 if shortlist is None else int(shortlist.offsets[-1]),
     )
 
 
@@ -164,57 +134,9 @@ def _files(bundle: Bundle) -> tuple[FileFigures, ...]:
     )
 
 
-def _graph(graph: StoredGraph, path: Path, lengths: Mapping[str, Sequence[int | str]]) -> GraphFigures:
-    return GraphFigures(
-        path.name,
-        tuple(_named(tensor, lengths) for tensor in graph.inputs),
-        tuple(_named(tensor, lengths) for tensor in graph.outputs),
-        count_operators(path),
-        _running_operators(path),
-        sum(weight.size_bytes for weight in distinct_weights([graph])),
-    )
-
-
-def _lengths(manifest: Manifest) -> dict[str, tuple[int | str, ...]]:
-    """Returns the manifest's shape of each input and output by name; native graphs name their sizes themselves."""
-    if manifest.cache is not None:
-        return {}
-    shapes: dict[str, tuple[int | str, ...]] = dict.fromkeys((*ENCODER_INPUTS, *DECODER_INPUTS), ("rows",))
-    shapes |= {ENCODER_INPUTS[0]: ("rows", "source"), LOGITS: ("rows", manifest.vocabulary_size)}
-    for state in manifest.states:
-        names = (state.name, state.decoder_input, state.decoder_output)
-        shapes |= {name: ("rows", *state.shape) for name in names if name is not None}
-    return shapes
-
-
-def _named(tensor: TensorType, lengths: Mapping[str, Sequence[int | str]]) -> TensorType:
-    """Replaces symbolic sizes of a graph, such as s69, by the manifest's names."""
-    names = lengths.get(tensor.name, ())
-    if len(names) != len(tensor.shape):
-        return tensor
-    shape = (
-        name if isinstance(size, str) and isinstance(name, str) else size
-        for size, name in zip(tensor.shape, names, strict=True)
-    )
-    return replace(tensor, shape=tuple(shape))
-
-
-def _running_operators(path: Path) -> dict[str, int] | None:
-    """Returns the operators after ONNX Runtime's optimization; None if it is not installed."""
-    try:
-        from dragoman.serve.runtime.cpu import save_optimized  # noqa: PLC0415 - needs ONNX Runtime
-    except ImportError:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        optimized = Path(folder) / path.name
-        save_optimized(path, optimized)
-        return count_operators(optimized)
-
-
 WIDTH = 110
 # Smaller sizes are printed in bytes.
 MIN_KILOBYTES = 10_000
-NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def format_inspection(inspection: Inspection) -> str:
@@ -224,9 +146,7 @@ def format_inspection(inspection: Inspection) -> str:
         [
             _format_identity(inspection),
             _section("files", format_table(files, 2)),
-            *(_format_graph(graph) for graph in inspection.graphs),
-            *([_section("one decoder step", _format_step(inspection.step))] if inspection.step else []),
-            _section("memory", _format_memory(inspection)),
+            _section("memory", _format_memory(inspection.engine)),
         ]
     )
 
@@ -268,21 +188,18 @@ def _section(title: str, text: str) -> str:
 
 def _format_identity(inspection: Inspection) -> str:
     manifest, provenance = inspection.manifest, inspection.manifest.provenance
-    numbers = sum(inspection.parameters.values())
-    types = ", ".join(f"{dtype} {count:,}" for dtype, count in inspection.parameters.items())
     rows = {
         "bundle": str(inspection.folder),
         "name": manifest.name,
         "directions": str(directions_of(manifest)),
         "architecture": _format_architecture(provenance.training.get("model")),
-        "parameters": f"{numbers:,} ({types})",
         "precision": manifest.precision,
         "variant": f"{manifest.variant}, ONNX opset {manifest.opset}",
         "format": f"version {manifest.format_version}",
         "vocabulary": f"{manifest.vocabulary_size:,} tokens; padding {manifest.pad_id}, unknown {manifest.unk_id}, "
         f"start {manifest.bos_id}, end {manifest.eos_id}",
         "limits": f"{manifest.max_source_tokens} source tokens, {manifest.max_target_tokens} target tokens",
-        "shortlist": describe_shortlist(manifest, inspection.shortlist_ids, inspection.step),
+        "shortlist": _format_shortlist(manifest, inspection.shortlist_ids),
         "golden": f"{inspection.golden_sentences} sentences",
         "trained": f"{provenance.steps:,} steps",
         "created": provenance.created,
@@ -304,64 +221,26 @@ def _format_architecture(model: object) -> str:
     return f"{model.get('architecture', 'unknown')}: {fields}"
 
 
-def _format_graph(graph: GraphFigures) -> str:
-    rows = [*_tensor_rows("input", graph.inputs), *_tensor_rows("output", graph.outputs)]
-    if graph.running is None:
-        running = "ONNX Runtime is not installed"
-    elif graph.running == graph.operators:
-        running = "the same operators"
-    else:
-        running = _format_operators(graph.running)
-    lines = [
-        format_table(rows, 4),
-        _wrap(f"stored: {_format_operators(graph.operators)}"),
-        _wrap(f"running: {running}"),
-    ]
-    return _section(f"{graph.file}, {format_bytes(graph.weights_bytes)} of weights", "\n".join(lines))
-
-
-def _tensor_rows(side: str, tensors: Sequence[TensorType]) -> list[list[str]]:
-    """Returns one row per group of tensors with the same stem, type and shape."""
-    groups: dict[tuple[object, ...], list[TensorType]] = {}
-    for tensor in tensors:
-        groups.setdefault((stem(tensor.name), tensor.dtype, tensor.shape), []).append(tensor)
-    return [
-        [side, fold_names([tensor.name for tensor in group]), group[0].dtype, format_shape(group[0].shape)]
-        for group in groups.values()
-    ]
-
-
-def _format_operators(operators: Mapping[str, int]) -> str:
-    return f"{sum(operators.values())} nodes: " + ", ".join(
-        f"{name}{NO_BREAK}{count}" for name, count in operators.items()
+def _format_shortlist(manifest: Manifest, ids: int) -> str:
+    """Returns the size and the measurement; `ids` is the number of tokens of all entries."""
+    spec = manifest.shortlist
+    if spec is None:
+        return "none"
+    text = f"{'on' if spec.default else 'off'} by default; {spec.frequent:,} frequent tokens, up to {spec.best:,} per "
+    text += f"source token, {ids:,} in total; "
+    if not spec.sentences:
+        return text + "not measured: run `dragoman shortlist`"
+    return (
+        f"{text}{spec.candidates:,.0f} candidates per sentence; recall {spec.recall:.2%}, BLEU {spec.bleu:+.2f}, "
+        f"chrF {spec.chrf:+.2f}, {spec.equal:.1%} of {spec.sentences:,} translations equal"
     )
 
 
-def _wrap(text: str) -> str:
-    return fill(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False).replace(NO_BREAK, " ")
-
-
-def _format_step(blocks: Sequence[Block]) -> str:
-    rows = [
-        [
-            block.title,
-            str(block.times),
-            fold_names([state.name for state in block.reads]) or "-",
-            fold_names([state.name for state in block.writes]) or "-",
-            format_bytes(sum(matrix.size_bytes for matrix in block.matrices)),
-        ]
-        for block in blocks
-    ]
-    return format_table([["block", "times", "reads", "writes", "matrices"], *rows], 4)
-
-
-def _format_memory(inspection: Inspection) -> str:
-    engine = inspection.engine
+def _format_memory(engine: EngineMemory) -> str:
     groups: dict[tuple[object, ...], list[StateMemory]] = {}
     for state in engine.states:
         groups.setdefault((stem(state.name), state.kind, state.shape), []).append(state)
     rows = [
-        ["weights of both graphs, shared ones once", "", format_bytes(inspection.weights_bytes)],
         *(
             [
                 f"{fold_names([state.name for state in group])}, {group[0].kind} state of a slot",

@@ -7,7 +7,6 @@ step's Python code, therefore the binding for each R is made once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from dragoman.serve.bundle.bundle import LOG_PROBABILITIES_FILE, TOPK_FILE, Bund
 from dragoman.serve.runtime.decoder_state import DecoderState
 from dragoman.serve.runtime.host import HostRuntime, HostSessions
 from dragoman.serve.runtime.model import NO_ROWS, HostScores
-from dragoman.serve.runtime.onnx_runtime import bind_array, open_session, session_options, shared_options
+from dragoman.serve.runtime.onnx_runtime import bind_array, open_session, shared_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +130,3 @@ class Runtime(HostRuntime):
         for name in signature.outputs:
             bind_array(binding.bind_output, name, outputs[name][:rows])
         return binding
-
-
-def save_optimized(graph: Path, out: Path) -> None:
-    """Writes a graph as ONNX Runtime optimizes it for serving; raises BundleError if it rejects the graph."""
-    options = session_options(threads=1)
-    options.optimized_model_filepath = str(out)
-    open_session(graph, options)

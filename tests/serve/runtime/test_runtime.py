@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from dragoman.serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
 from dragoman.serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
-from dragoman.serve.runtime.cpu import save_optimized
 from dragoman.serve.runtime.host import HostSessions
 from dragoman.serve.runtime.model import Model
 from dragoman.serve.runtime.native import NativeRuntime
+from dragoman.serve.runtime.onnx_runtime import open_session, session_options
 from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.paths import ROOT
 from tests.support.recurrent_models import BAHDANAU, CONCAT, PREDICTIVE
@@ -265,13 +265,13 @@ def test_a_graph_that_onnx_runtime_rejects_is_named(wide_bundle: Bundle, tmp_pat
     (folder / file).write_bytes(b"no graph")
     with pytest.raises(BundleError, match=f"{file}: "):
         load_sessions(Bundle(folder, wide_bundle.manifest, ()), threads=1)
-    with pytest.raises(BundleError, match=f"{file}: "):
-        save_optimized(folder / file, tmp_path / "optimized.onnx")
 
 
 def test_the_optimized_graph_is_the_one_that_a_server_runs(states_bundle: Bundle, tmp_path: Path) -> None:
     """By default ONNX Runtime would fuse residual connections with normalizations, which is slower."""
-    save_optimized(states_bundle.decoder_path, tmp_path / "optimized.onnx")
+    options = session_options(threads=1)
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    open_session(states_bundle.decoder_path, options)
     operators = {node.op_type for node in onnx.load(tmp_path / "optimized.onnx", load_external_data=False).graph.node}
     assert "LayerNormalization" in operators
     assert "SkipLayerNormalization" not in operators
