@@ -6,11 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from dragoman.model.config import TransformerConfig
-
 Array = NDArray[np.float64]
-# Parameters by their names in a checkpoint.
-Parameters = dict[str, Array]
 
 
 def softmax(scores: Array) -> Array:
@@ -58,100 +54,3 @@ def sinusoidal_positions(length: int, d_model: int) -> Array:
             angle = position / 10000 ** (2 * i / d_model)
             encodings[position, 2 * i : 2 * i + 2] = math.sin(angle), math.cos(angle)
     return encodings
-
-
-class Transformer:
-    """A Transformer for one sentence pair, from the parameters of a checkpoint."""
-
-    def __init__(self, config: TransformerConfig, parameters: Parameters) -> None:
-        self.config = config
-        self.parameters = parameters
-
-    def logits(self, source_ids: list[int], target_ids: list[int]) -> Array:
-        """Returns the logits [T, V] after each target token."""
-        memory = self.encode(source_ids)
-        states = self.embed(target_ids, "target")
-        future_hidden = np.tri(len(target_ids), dtype=bool)
-        all_visible = np.ones((len(target_ids), len(source_ids)), dtype=bool)
-        for layer in range(self.config.decoder_layers):
-            name = f"decoder.{layer}"
-            if self.config.decoder_memory == "ssru":
-                states = self.residual(f"{name}.ssru", states, self.recurrent_unit)
-            else:
-                states = self.residual(
-                    f"{name}.self_attention", states, lambda x, name: self.attention(name, x, x, future_hidden)
-                )
-            states = self.residual(
-                f"{name}.cross_attention", states, lambda x, name: self.attention(name, x, memory, all_visible)
-            )
-            states = self.residual(f"{name}.feed_forward", states, self.feed_forward)
-        output = "embedding.weight" if self.config.tie_embeddings else "output.weight"
-        logits = self.stack_end("decoder_norm", states) @ self.parameters[output].T
-        return np.asarray(logits + self.parameters.get("output_bias", 0.0))
-
-    def encode(self, source_ids: list[int]) -> Array:
-        """Returns the memory [S, d_model]."""
-        states = self.embed(source_ids, "source")
-        all_visible = np.ones((len(source_ids), len(source_ids)), dtype=bool)
-        for layer in range(self.config.encoder_layers):
-            name = f"encoder.{layer}"
-            states = self.residual(
-                f"{name}.self_attention", states, lambda x, name: self.attention(name, x, x, all_visible)
-            )
-            states = self.residual(f"{name}.feed_forward", states, self.feed_forward)
-        return self.stack_end("encoder_norm", states)
-
-    def embed(self, ids: list[int], side: str) -> Array:
-        """Returns the input of the first layer, [T, d_model]."""
-        own = side == "target" and not self.config.tie_embeddings
-        weight = self.parameters["target_embedding.weight" if own else "embedding.weight"]
-        if self.config.positions == "learned":
-            positions = self.parameters[f"{side}_positions.table"][: len(ids)]
-        else:
-            positions = sinusoidal_positions(len(ids), self.config.d_model)
-        scale = math.sqrt(self.config.d_model) if self.config.scale_embeddings else 1.0
-        states = np.asarray(weight[ids] * scale + positions)
-        return self.norm(f"{side}_embedding_norm", states) if self.config.norm_embeddings else states
-
-    def residual(self, name: str, states: Array, sublayer: Callable[[Array, str], Array]) -> Array:
-        norm = f"{name}_residual.norm"
-        if self.config.norm_position == "pre":
-            return np.asarray(states + sublayer(self.norm(norm, states), name))
-        return self.norm(norm, states + sublayer(states, name))
-
-    def stack_end(self, name: str, states: Array) -> Array:
-        return self.norm(name, states) if self.config.norm_position == "pre" else states
-
-    def norm(self, name: str, states: Array) -> Array:
-        weight, epsilon = self.parameters[f"{name}.weight"], self.config.norm_epsilon
-        if self.config.norm == "rms":
-            return rms_norm(states, weight, epsilon)
-        return layer_norm(states, weight, self.parameters[f"{name}.bias"], epsilon)
-
-    def linear(self, name: str, states: Array) -> Array:
-        return np.asarray(states @ self.parameters[f"{name}.weight"].T + self.parameters.get(f"{name}.bias", 0.0))
-
-    def attention(self, name: str, queries: Array, memory: Array, mask: NDArray[np.bool_]) -> Array:
-        parts = zip(("query", "key", "value"), (queries, memory, memory), strict=True)
-        q, k, v = (self.linear(f"{name}.{part}", states) for part, states in parts)
-        heads = [np.split(array, self.config.heads, axis=1) for array in (q, k, v)]
-        outputs = [attention(q, k, v, mask) for q, k, v in zip(*heads, strict=True)]
-        return self.linear(f"{name}.output", np.concatenate(outputs, axis=1))
-
-    def recurrent_unit(self, states: Array, name: str) -> Array:
-        """Returns the output of the simpler simple recurrent unit, [T, d_model] (Kim et al. 2019)."""
-        state, outputs = np.zeros(self.config.d_model), []
-        for x in states:
-            share = 1 / (1 + np.exp(-self.linear(f"{name}.forget", x)))
-            state = share * state + (1 - share) * self.linear(f"{name}.input", x)
-            outputs.append(np.maximum(state, 0))
-        return np.array(outputs)
-
-    def feed_forward(self, states: Array, name: str) -> Array:
-        """Returns the feed-forward network's output, [T, d_model]."""
-        inner = self.linear(f"{name}.inner", states)
-        if self.config.activation == "swiglu":
-            activated = ACTIVATIONS["silu"](self.linear(f"{name}.gate", states)) * inner
-        else:
-            activated = ACTIVATIONS[self.config.activation](inner)
-        return self.linear(f"{name}.outer", activated)

@@ -5,12 +5,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dragoman.export.teacher_forcing import Pair, _Pass
+from dragoman.export.torch_weights import to_weights
 from dragoman.model.config import TransformerConfig
 from dragoman.model.network.attention import sinusoidal_positions
 from dragoman.model.network.layers import build_norm
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.run import build_model
-from dragoman.model.tokenizer.tokenizer import PAD_ID
+from dragoman.model.tokenizer.tokenizer import BOS_ID, PAD_ID
 from tests.support import reference
 from tests.support.recurrent_models import VOCABULARY, random_ids
 from tests.support.toy import OPTIONS, random_model
@@ -27,16 +29,21 @@ def make_model(options: str = "default") -> Transformer:
     return random_model(5, VOCABULARY, **{**depths, **OPTIONS[options]})
 
 
-def parameters_of(module: nn.Module) -> reference.Parameters:
+def parameters_of(module: nn.Module) -> dict[str, reference.Array]:
     return {name: parameter.detach().double().numpy() for name, parameter in module.named_parameters()}
 
 
 def test_the_logits_are_those_of_the_formulas(model: Transformer) -> None:
-    expected = reference.Transformer(model.config, parameters_of(model))
+    """Teacher forcing in NumPy follows the papers."""
     sources, targets = random_ids(3, 12), random_ids(3, 10, seed=2)
-    actual = model(sources, targets).detach().numpy()
-    for logits, source, target in zip(actual, sources.tolist(), targets.tolist(), strict=True):
-        np.testing.assert_allclose(logits, expected.logits(source, target), atol=1e-4)
+    targets[:, 0] = BOS_ID
+    read = zip(sources.tolist(), targets[:, 1:].tolist(), strict=True)
+    weights = to_weights(model)
+    reading = _Pass(weights, [Pair(tuple(source), (), tuple(target)) for source, target in read], 0, lambda *_: None)
+    states = reading._decode(reading._encode())  # [B * T, D]
+    expected = states @ weights.output.T + weights.parameters.get("output_bias", np.float32(0))
+    actual = model(sources, targets).detach().flatten(end_dim=1).numpy()
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(("length", "d_model"), [(1, 2), (7, 8), (50, 64), (257, 16)])
