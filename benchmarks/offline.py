@@ -35,7 +35,7 @@ from dragoman.serve.host.tables import described
 
 # Precisions and devices of the baselines.
 KINDS: dict[Maker, tuple[str, ...]] = {
-    "ctranslate2": ("fp32:cpu", "int8:cpu"),
+    "ctranslate2": ("fp32:cpu", "int8:cpu", "fp16:cuda"),
     "pytorch": ("fp32:cpu", "fp32:cuda", "fp16:cuda"),
     **dict.fromkeys(PEERS, ("fp32:cpu", "int8:cpu", "fp32:shortlist", "int8:shortlist")),
 }
@@ -222,7 +222,7 @@ class Measured:
             case maker if maker in ENGINES:
                 options |= {"slots": plan.slots[0], "engine": maker}
             case "ctranslate2":
-                options["compute_type"] = compute_type(system.precision)
+                options |= {"device": system.variant, "compute_type": compute_type(system.precision)}
             case "pytorch":
                 options |= {"device": system.variant, "precision": system.precision}
             case peer:

@@ -61,9 +61,9 @@ STUDENT_SENTENCES, STUDENT_SAMPLES = 1000, 32
 WORDS = re.compile(r"\w+|[^\w\s]")
 
 
-def compute_type(precision: Precision) -> Literal["float32", "int8"]:
+def compute_type(precision: Precision) -> str:
     """Returns the CTranslate2 type for a precision; its int8 has one scale per row."""
-    return "int8" if precision == "int8" else "float32"
+    return {"fp32": "float32", "fp16": "float16", "int8": "int8"}[precision]
 
 
 def made_up_tokenizer(vocabulary_size: int) -> Tokenizer:

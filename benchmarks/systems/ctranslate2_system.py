@@ -114,15 +114,15 @@ def _array(tensor: "Tensor") -> NDArray[np.float32]:
 
 
 class CTranslate2Translator(Translator):
-    """Sorts and batches by itself, on a CPU."""
+    """Sorts and batches by itself."""
 
-    def __init__(self, folder: str, copies: int, threads: int, compute_type: str) -> None:
-        """Loads the model; `copies` batches run concurrently, with `threads` each."""
+    def __init__(self, folder: str, copies: int, threads: int, compute_type: str, device: str = "cpu") -> None:
+        """Loads the model; `copies` batches run concurrently, with `threads` each on a CPU."""
         self._pieces: list[str] = json.loads((Path(folder) / "shared_vocabulary.json").read_bytes())
         self._ids = {piece: token_id for token_id, piece in enumerate(self._pieces)}
         # The queue is unbounded: all groups are queued at once.
         sizes = {"inter_threads": copies, "intra_threads": threads, "max_queued_batches": -1}
-        self._translator = ctranslate2.Translator(folder, device="cpu", compute_type=compute_type, **sizes)
+        self._translator = ctranslate2.Translator(folder, device=device, compute_type=compute_type, **sizes)
 
     def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
         """Returns the target tokens of each sentence; queues all groups before it reads the first result."""

@@ -22,7 +22,7 @@ class DeviceConfig(Structure):
 
     _fields_ = (
         *((name, c_char_p) for name in ("encoder", "decoder", "choose", "copy_rows", "resize", "driver")),
-        *((name, c_int64) for name in ("gpus", "engines", "memory_bytes", "captured")),
+        *((name, c_int64) for name in ("gpus", "engines", "memory_bytes", "captured", "ahead")),
         *((name, c_int64) for name in ("slots", "vocabulary", "begin_id", "pad_id")),
         *((name, c_int64) for name in ("max_source_tokens", "max_target_tokens", "alignment_heads", "element")),
         *((name, c_int64) for name in ("least_capacity", "shrink_steps", "encoder_rows", "copied_rows")),

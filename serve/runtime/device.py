@@ -44,6 +44,7 @@ class DeviceGraphs:
         aligned: whether steps return alignments; requires a bundle with alignment heads.
         memory_bytes: limit of each engine; None: none.
         captured: whether to capture a GPU's steps as CUDA graphs.
+        ahead: whether a greedy step starts before the one before it is read.
         driver: the driver's library; None: the usual one, and without GPUs memory of the host.
     """
 
@@ -52,6 +53,7 @@ class DeviceGraphs:
     aligned: bool = False
     memory_bytes: int | None = None
     captured: bool = True
+    ahead: bool = True
     driver: str | None = None
 
     def __post_init__(self) -> None:
@@ -113,6 +115,7 @@ class DeviceGraphs:
             engines=engines,
             memory_bytes=self.memory_bytes or 0,
             captured=self.captured,  # the CPU ignores it
+            ahead=self.ahead,
             slots=slots,
             vocabulary=manifest.vocabulary_size,
             begin_id=manifest.bos_id,

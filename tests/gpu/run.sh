@@ -8,12 +8,13 @@
 #     DATA  held-out sentences, as for `dragoman verify`: multi30k:en-de, files:test.en,test.de, ...
 #     OUT   folder for logs, bundles and figures; default: build/gpu
 #
-# Needs Python 3.11 or later, a C++17 compiler or the package ziglang, a driver for CUDA 13, and PyTorch with CUDA for the
-# comparisons; installed packages are used.
+# Needs Python 3.11 or later, a C++17 compiler or the package ziglang, a driver for CUDA 13, and PyTorch with CUDA and
+# CTranslate2 with its CUDA libraries for the comparisons; installed packages are used.
 # WHEELS        folder of wheels for a machine without network: onnxruntime-gpu, nvidia-ml-py and all other packages of
 #               the extras and tests that the machine lacks. A wheel may be split into NAME.whl.part*, joined in the
 #               order of their names. Without WHEELS, pip installs from its index.
 # CAPACITY_RATE start of the search for the capacity, in requests per second
+# CPU_SCALING   numbers of engines and of processes, such as "1 2 4 8 16": also measures the engine on the CPU with each
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -64,10 +65,13 @@ part() {
 
 dragoman() { PYTHONPATH=$PWD "$environment/bin/python" -m dragoman "$@"; }
 
-# while_serving COMMAND...: serves the bundle while the command runs.
+# while_serving "OPTION..." COMMAND...: serves with the options while the command runs.
 while_serving() {
-  dragoman serve "$out/cuda" --device cuda --slots 512 --prefill-token-budget 4096 --lame-duck-seconds 0 > "$out/serve.log" 2>&1 &
-  local server=$! status=1
+  local options status=1
+  read -ra options <<< "$1"
+  shift
+  dragoman serve "${options[@]}" --lame-duck-seconds 0 > "$out/serve.log" 2>&1 &
+  local server=$!
   if curl --silent --fail --output /dev/null --retry 180 --retry-all-errors --retry-delay 1 http://127.0.0.1:8000/readyz
   then "$@"; status=$?; fi
   curl --silent http://127.0.0.1:8000/metrics | grep '^dragoman_gpu_memory' || true
@@ -107,8 +111,19 @@ for rows in 32 128 512 2048; do
   part "bench offline $rows" dragoman bench offline --plan benchmarks/plans/gpu.yaml --set "run=$run" \
     --set "data=$data" --set "slots=[$rows]" --out "$out/offline-$rows"
 done
-part "capacity at p99 100 ms" while_serving dragoman load --find-capacity --protocol grpc \
-  --rate "${CAPACITY_RATE:-200}" --out "$out/capacity"
+part "capacity at p99 100 ms" while_serving "$out/cuda --device cuda --slots 512 --prefill-token-budget 4096" \
+  dragoman load --find-capacity --protocol grpc --rate "${CAPACITY_RATE:-200}" --out "$out/capacity"
+if [ -n "${CPU_SCALING:-}" ]; then
+  [ -e "$out/export-int8.log.passed" ] || rm -rf "$out/cpu"
+  part "export int8" dragoman export "$run" --out "$out/cpu" --precision int8
+fi
+for count in ${CPU_SCALING:-}; do
+  mkdir -p "$out/engines-$count"
+  part "CPU, $count engines" dragoman bench offline --plan benchmarks/plans/cpu_scaling.yaml --set "run=$run" \
+    --set "data=$data" --set "engines=$count" --out "$out/engines-$count"
+  part "CPU, $count processes" while_serving "$out/cpu --processes $count --engines 1" \
+    dragoman load --find-capacity --protocol grpc --rate "${CAPACITY_RATE:-200}" --out "$out/processes-$count"
+done
 
 echo
 cat "$table"

@@ -42,6 +42,11 @@ DRIVER Result cuStreamCreate(void** stream, unsigned) { FAIL_ON_DEMAND; *stream 
 DRIVER Result cuStreamDestroy_v2(void*) { return 0; }
 DRIVER Result cuStreamSynchronize(void*) { FAIL_ON_DEMAND; return 0; }
 
+DRIVER Result cuEventCreate(void** event, unsigned) { FAIL_ON_DEMAND; *event = &taken; return 0; }
+DRIVER Result cuEventDestroy_v2(void*) { return 0; }
+DRIVER Result cuEventRecord(void*, void*) { FAIL_ON_DEMAND; return 0; }
+DRIVER Result cuEventSynchronize(void*) { FAIL_ON_DEMAND; return 0; }
+
 DRIVER Result cuMemAlloc_v2(Address* memory, size_t bytes) {
   FAIL_ON_DEMAND;
   const std::lock_guard<std::mutex> lock(mutex);

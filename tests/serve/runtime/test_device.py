@@ -274,7 +274,9 @@ def test_the_package_for_cpus_opens_no_gpu(states_bundle: Bundle, stub: Stub) ->
     assert stub.bytes == 0
 
 
-@pytest.mark.parametrize("function", ["cuInit", "cuDeviceGet", "cuStreamCreate", "cuMemsetD8Async", "cuMemHostAlloc"])
+@pytest.mark.parametrize(
+    "function", ["cuInit", "cuDeviceGet", "cuStreamCreate", "cuEventCreate", "cuMemsetD8Async", "cuMemHostAlloc"]
+)
 def test_a_device_that_fails_while_a_model_opens_frees_its_memory(
     states_bundle: Bundle, stub: Stub, function: str
 ) -> None:
@@ -319,6 +321,22 @@ def test_an_engine_survives_a_device_that_fails_at_its_start(states_bundle: Bund
         live.close()
     assert [entry["event"] for entry in logs] == ["prepare_failed", "encode_failed"]
     assert stub.bytes == 0
+
+
+@pytest.mark.parametrize("function", ["cuEventRecord", "cuEventSynchronize"])
+def test_an_engine_survives_a_device_that_fails_while_a_step_runs_ahead(
+    states_bundle: Bundle, stub: Stub, function: str
+) -> None:
+    model = DeviceGraphs(states_bundle, 0, driver=stub.path).open(1, SLOTS)
+    live = LiveNativeEngines(states_bundle, settings_of(states_bundle, engines=1, slots=SLOTS), model)
+    wanted = [SequenceSpec((5, 6, EOS_ID), SearchOptions(max_target_tokens=limit)) for limit in range(1, 9)]
+    expected = [sequence.best for sequence in live.translate(wanted)]
+    stub.set(failing=function)
+    with pytest.raises(BenchmarkError):
+        live.translate(wanted)
+    stub.set()
+    assert [sequence.best for sequence in live.translate(wanted)] == expected
+    live.close()
 
 
 def test_the_plan_matches_the_memory_of_a_model(states_bundle: Bundle, stub: Stub) -> None:

@@ -16,6 +16,7 @@ struct DeviceConfig {
   int64_t engines;
   int64_t memory_bytes;  // limit of each engine; 0: none
   int64_t captured;      // whether to capture steps as CUDA graphs
+  int64_t ahead;         // whether a step starts before the one before it is read
   int64_t slots, vocabulary, begin_id, pad_id;
   int64_t max_source_tokens, max_target_tokens;
   int64_t alignment_heads;  // 0: the decoder returns no alignments

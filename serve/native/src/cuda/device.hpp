@@ -14,6 +14,8 @@ struct OutOfMemory : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+constexpr int32_t kMarks = 2;
+
 // Copies run in the order of their calls, after all runs of sessions before them; `synchronize` waits for them.
 // Every method throws std::runtime_error if the device fails, also in work of earlier calls.
 class Device {
@@ -34,6 +36,9 @@ class Device {
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
   virtual void fill(void* to, uint8_t byte, size_t bytes) = 0;
   virtual void synchronize() = 0;
+  // Puts one of `kMarks` marks behind all work so far. `wait` waits for the work before a mark, if it was ever put.
+  virtual void mark(int32_t number) = 0;
+  virtual void wait(int32_t number) = 0;
 
   // The stream for sessions; null: none.
   virtual void* stream() const = 0;

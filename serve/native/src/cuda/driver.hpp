@@ -9,10 +9,12 @@ namespace dragoman::cuda {
 
 struct Context;
 struct Stream;
+struct Event;
 using Address = uint64_t;  // in the memory of a device
 
 enum class Result : int { kSuccess = 0, kOutOfMemory = 2 };
 constexpr unsigned kNonBlocking = 1;  // a stream that does not wait for the default stream
+constexpr unsigned kUntimed = 2;      // an event without a time
 
 // F(name in C++, name in the driver, types of the parameters); cuda.h documents them.
 #define DRAGOMAN_DRIVER_FUNCTIONS(F)                                            \
@@ -25,6 +27,10 @@ constexpr unsigned kNonBlocking = 1;  // a stream that does not wait for the def
   F(create_stream, cuStreamCreate, (Stream**, unsigned))                        \
   F(destroy_stream, cuStreamDestroy_v2, (Stream*))                              \
   F(synchronize_stream, cuStreamSynchronize, (Stream*))                         \
+  F(create_event, cuEventCreate, (Event**, unsigned))                           \
+  F(destroy_event, cuEventDestroy_v2, (Event*))                                 \
+  F(record_event, cuEventRecord, (Event*, Stream*))                             \
+  F(synchronize_event, cuEventSynchronize, (Event*))                            \
   F(allocate, cuMemAlloc_v2, (Address*, size_t))                                \
   F(release, cuMemFree_v2, (Address))                                           \
   F(allocate_pinned, cuMemHostAlloc, (void**, size_t, unsigned))                \

@@ -1,5 +1,7 @@
 #include <dlfcn.h>
 
+#include <array>
+
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 
@@ -40,16 +42,16 @@ class Gpu : public Device {
     try {
       activate();
       DRAGOMAN_CHECKED(create_stream, &stream_, kNonBlocking);
+      for (Event*& event : events_) DRAGOMAN_CHECKED(create_event, &event, kUntimed);
     } catch (...) {
-      driver_.release_context(device_);
+      close();
       throw;
     }
   }
 
   ~Gpu() override {
     driver_.set_context(context_);
-    driver_.destroy_stream(stream_);
-    driver_.release_context(device_);
+    close();
   }
 
   void activate() override { DRAGOMAN_CHECKED(set_context, context_); }
@@ -90,15 +92,27 @@ class Gpu : public Device {
   }
 
   void synchronize() override { DRAGOMAN_CHECKED(synchronize_stream, stream_); }
+  void mark(int32_t number) override { DRAGOMAN_CHECKED(record_event, event(number), stream_); }
+  void wait(int32_t number) override { DRAGOMAN_CHECKED(synchronize_event, event(number)); }
   void* stream() const override { return stream_; }
 
  private:
+  void close() noexcept {
+    for (Event* event : events_)
+      if (event != nullptr) driver_.destroy_event(event);
+    if (stream_ != nullptr) driver_.destroy_stream(stream_);
+    driver_.release_context(device_);
+  }
+
+  Event* event(int32_t number) const { return events_.at(static_cast<size_t>(number)); }
+
   static Address address(const void* memory) { return reinterpret_cast<Address>(memory); }
 
   const Driver driver_;
   int device_ = 0;
   Context* context_ = nullptr;
   Stream* stream_ = nullptr;
+  std::array<Event*, kMarks> events_{};
 };
 
 }  // namespace

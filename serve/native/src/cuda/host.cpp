@@ -19,6 +19,8 @@ class Host : public Device {
   void copy(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void fill(void* to, uint8_t byte, size_t bytes) override { std::memset(to, byte, bytes); }
   void synchronize() override {}
+  void mark(int32_t) override {}
+  void wait(int32_t) override {}
   void* stream() const override { return nullptr; }
 
  private:

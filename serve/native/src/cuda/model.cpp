@@ -77,9 +77,9 @@ DeviceModel::Parts::Parts(const DeviceConfig& config, int gpu, std::shared_ptr<D
       logits(device, float_bytes(config.slots, config.vocabulary)),
       alignments(device, float_bytes(config.slots, config.alignment_heads * config.max_source_tokens)),
       inputs(device, InputLayout(config.slots).bytes),
-      pinned_inputs(device, inputs.bytes(), true),
       results(device, ResultLayout(config.slots, kUsualCount).bytes),
-      pinned_results(device, results.bytes(), true),
+      pinned_inputs{DeviceMemory(device, inputs.bytes(), true), DeviceMemory(device, inputs.bytes(), true)},
+      pinned_results{DeviceMemory(device, results.bytes(), true), DeviceMemory(device, results.bytes(), true)},
       last_id(device, sizeof(int64_t)),
       staging(device, staging_bytes(config, cache)),
       sessions(config, gpu, *device, arena_bytes) {}
@@ -89,6 +89,7 @@ DeviceModel::DeviceModel(const DeviceConfig& config, int gpu)
       pad_id_(config.pad_id),
       shrink_steps_(config.shrink_steps),
       captured_(config.captured != 0),
+      ahead_(config.ahead != 0),
       device_(config.driver == nullptr ? open_host() : open_gpu(config.driver, gpu)),
       shape_{static_cast<int32_t>(config.slots), static_cast<int32_t>(config.vocabulary),
              static_cast<int32_t>(config.alignment_heads), static_cast<int32_t>(config.max_source_tokens),
@@ -127,7 +128,7 @@ void DeviceModel::prepare() {
     for (auto bucket = row_buckets_.sizes().rbegin(); bucket != row_buckets_.sizes().rend(); ++bucket) {
       const Use use(*device_, captured_);
       decode(*bucket, nothing);
-      run_choice(*bucket, 1);
+      run_choice(*bucket, 1, 0);
       device_->synchronize();
     }
   }
@@ -172,17 +173,12 @@ void DeviceModel::encode_part(const EncodeBatch& batch, size_t first, size_t cou
 }
 
 StepScores DeviceModel::step(const StepBatch& batch) {
-  const int64_t longest = *std::max_element(batch.source_lengths.begin(), batch.source_lengths.end());
   const int64_t bucket = bucket_of(batch), count = std::max(batch.best_count, 1);
-  {
-    const Use use(*device_);
-    flush_branches();
-    shrink(longest);
-  }
+  make_room(batch);
   const Use use(*device_, captured_ && is_new(bucket));
   decode(bucket, batch);
   keep_candidates(batch);
-  run_choice(bucket, count);
+  run_choice(bucket, count, 0);
   fetch_logits(batch);
   if (batch.aligned) fetch_alignments(bucket);
   device_->synchronize();
@@ -194,19 +190,54 @@ StepScores DeviceModel::step(const StepBatch& batch) {
       for (size_t head = 0; head < heads; ++head, to += most)
         std::copy_n(fetched_alignments_.data() + (static_cast<size_t>(slot) * heads + head) * capacity, capacity, to);
   }
-  return {reinterpret_cast<float*>(logits_.data()), collect(best_, batch.target_slots, bucket, count),
+  return {reinterpret_cast<float*>(logits_.data()), collect(best_, batch.target_slots, bucket, count, 0),
           reinterpret_cast<const float*>(alignments_.data())};
+}
+
+// The token of a row that is not read is where the choice of the step before has left it.
+int32_t DeviceModel::launch(const StepBatch& batch) {
+  const int64_t bucket = bucket_of(batch);
+  const int32_t number = next_launch_;
+  make_room(batch);
+  const Use use(*device_, captured_ && is_new(bucket));
+  device_->wait(number);
+  fill_inputs(bucket, batch, number);
+  const InputLayout layout(shape_.slots);
+  device_->upload(parts_->inputs.data() + layout.positions, parts_->pinned_inputs[number].data() + layout.positions,
+                  layout.bytes - layout.positions);
+  upload_read_tokens(bucket, number);
+  run_decoder(bucket);
+  run_choice(bucket, 1, number);
+  device_->copy(parts_->inputs.data(), parts_->results.data(), static_cast<size_t>(bucket) * sizeof(int64_t));
+  device_->mark(number);
+  launched_[number].rows = batch.target_slots;
+  launched_[number].bucket = bucket;
+  next_launch_ = (number + 1) % kMarks;
+  return number;
+}
+
+Choices DeviceModel::collect(int32_t number) {
+  const Use use(*device_);
+  device_->wait(number);
+  Launched& step = launched_.at(static_cast<size_t>(number));
+  return collect(step.best, step.rows, step.bucket, 1, number);
+}
+
+void DeviceModel::make_room(const StepBatch& batch) {
+  const Use use(*device_);
+  flush_branches();
+  shrink(*std::max_element(batch.source_lengths.begin(), batch.source_lengths.end()));
 }
 
 Choices DeviceModel::choose(int32_t rows, int32_t best_count) {
   const Use use(*device_);
   const int64_t bucket = row_buckets_.of(rows), count = std::max(best_count, 1);
   device_->upload(parts_->logits.data(), logits_.data(), float_bytes(rows, shape_.vocabulary));
-  run_choice(bucket, count);
+  run_choice(bucket, count, 0);
   device_->synchronize();
   std::vector<int32_t> numbers(static_cast<size_t>(rows));
   std::iota(numbers.begin(), numbers.end(), 0);
-  return collect(changed_, numbers, bucket, count);
+  return collect(changed_, numbers, bucket, count, 0);
 }
 
 // Copies whole rows before the next call that reads one: many branches cost as much as one.
@@ -244,9 +275,16 @@ int64_t DeviceModel::bucket_of(const StepBatch& batch) const {
 bool DeviceModel::is_new(int64_t bucket) const { return parts_->steps.count({bucket, source_capacity()}) == 0; }
 
 void DeviceModel::decode(int64_t bucket, const StepBatch& batch) {
+  device_->wait(0);
+  fill_inputs(bucket, batch, 0);
+  device_->upload(parts_->inputs.data(), parts_->pinned_inputs[0].data(), parts_->inputs.bytes());
+  run_decoder(bucket);
+}
+
+void DeviceModel::fill_inputs(int64_t bucket, const StepBatch& batch, int32_t block) {
   const InputLayout layout(shape_.slots);
   const auto rows = static_cast<size_t>(bucket);
-  char* inputs = parts_->pinned_inputs.data();
+  char* inputs = parts_->pinned_inputs[block].data();
   auto* token_ids = reinterpret_cast<int64_t*>(inputs);
   auto* positions = reinterpret_cast<int32_t*>(inputs + layout.positions);
   auto* lengths = reinterpret_cast<int32_t*>(inputs + layout.lengths);
@@ -259,7 +297,21 @@ void DeviceModel::decode(int64_t bucket, const StepBatch& batch) {
     positions[row] = batch.positions[index];
     lengths[row] = batch.source_lengths[index];
   }
-  device_->upload(parts_->inputs.data(), parts_->pinned_inputs.data(), parts_->inputs.bytes());
+}
+
+// Rows without a hypothesis begin anew. Neighbors are one copy.
+void DeviceModel::upload_read_tokens(int64_t bucket, int32_t block) {
+  const auto* ids = reinterpret_cast<const int64_t*>(parts_->pinned_inputs[block].data());
+  for (const int64_t *first = ids, *end = ids + bucket; first != end;) {
+    const int64_t* last = std::find(first, end, kUnreadToken);
+    const auto offset = static_cast<size_t>(first - ids) * sizeof(int64_t);
+    if (last != first)
+      device_->upload(parts_->inputs.data() + offset, first, static_cast<size_t>(last - first) * sizeof(int64_t));
+    first = std::find_if(last, end, [](int64_t id) { return id != kUnreadToken; });
+  }
+}
+
+void DeviceModel::run_decoder(int64_t bucket) {
   BoundStep& step = bound_step(bucket);
   if (step.first != nullptr) {
     step.binding.run(step.first.get());
@@ -291,19 +343,19 @@ DeviceModel::BoundStep& DeviceModel::bound_step(int64_t bucket) {
   return parts_->steps.emplace(std::make_pair(bucket, capacity), std::move(step)).first->second;
 }
 
-void DeviceModel::run_choice(int64_t bucket, int64_t count) {
+void DeviceModel::run_choice(int64_t bucket, int64_t count, int32_t block) {
   const size_t bytes = ResultLayout(bucket, count).bytes;
   if (bytes > parts_->results.bytes()) {
     device_->synchronize();
     parts_->choices.clear();  // they refer to the old memory
     parts_->results = DeviceMemory(device_, bytes);
-    parts_->pinned_results = DeviceMemory(device_, bytes, true);
+    for (DeviceMemory& pinned : parts_->pinned_results) pinned = DeviceMemory(device_, bytes, true);
   }
   auto found = parts_->choices.find({bucket, count});
   if (found == parts_->choices.end())
     found = parts_->choices.emplace(std::make_pair(bucket, count), bind_choice(bucket, count)).first;
   found->second.binding.run();
-  device_->download(parts_->pinned_results.data(), parts_->results.data(), bytes);
+  device_->download(parts_->pinned_results[block].data(), parts_->results.data(), bytes);
 }
 
 DeviceModel::BoundChoice DeviceModel::bind_choice(int64_t bucket, int64_t count) {
@@ -321,10 +373,11 @@ DeviceModel::BoundChoice DeviceModel::bind_choice(int64_t bucket, int64_t count)
 }
 
 // Returns the results of some rows of a bucket, in their order.
-Choices DeviceModel::collect(Best& best, const std::vector<int32_t>& rows, int64_t bucket, int64_t count) const {
+Choices DeviceModel::collect(Best& best, const std::vector<int32_t>& rows, int64_t bucket, int64_t count,
+                             int32_t block) const {
   const auto columns = static_cast<size_t>(count);
   const ResultLayout layout(bucket, count);
-  const char* results = parts_->pinned_results.data();
+  const char* results = parts_->pinned_results[block].data();
   const auto* ids = reinterpret_cast<const int64_t*>(results);
   const auto* log_sums = reinterpret_cast<const float*>(results + layout.log_sums);
   const auto* scores = reinterpret_cast<const float*>(results + layout.scores);

@@ -7,6 +7,7 @@
 // Shapes: P rows of a bucket, C best tokens, V vocabulary, A alignment heads.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -36,6 +37,9 @@ class DeviceModel : public StepModel {
   void prepare() override;
   void encode(const EncodeBatch& batch) override;
   StepScores step(const StepBatch& batch) override;
+  bool runs_ahead() const override { return ahead_; }
+  int32_t launch(const StepBatch& batch) override;
+  Choices collect(int32_t number) override;
   Choices choose(int32_t rows, int32_t best_count) override;
   void branch(int32_t from_slot, int32_t to_slot, int32_t positions) override;
 
@@ -63,8 +67,9 @@ class DeviceModel : public StepModel {
 
     DeviceCache cache;
     DeviceMemory logits, alignments;  // [slots, V] and [slots, A, source capacity]
-    DeviceMemory inputs, pinned_inputs;
-    DeviceMemory results, pinned_results;
+    DeviceMemory inputs, results;
+    // A step of `step` uses the first ones, and those of `launch` take turns.
+    std::array<DeviceMemory, kMarks> pinned_inputs, pinned_results;
     DeviceMemory last_id;  // of the vocabulary
     Staging staging;
     DeviceSessions sessions;
@@ -80,22 +85,33 @@ class DeviceModel : public StepModel {
     Choices choices() const { return {log_sums.data(), scores.data(), ids.data()}; }
   };
 
+  // A step whose choices are not read: where its rows are, and their best tokens once they are.
+  struct Launched {
+    std::vector<int32_t> rows;
+    int64_t bucket = 0;
+    Best best;
+  };
+
   void encode_part(const EncodeBatch& batch, size_t first, size_t count, const int64_t* ids, const int32_t* rows);
   void flush_branches();
+  void make_room(const StepBatch& batch);
   void shrink(int64_t longest);
   bool is_new(int64_t bucket) const;
   int64_t bucket_of(const StepBatch& batch) const;
   void decode(int64_t bucket, const StepBatch& batch);
+  void fill_inputs(int64_t bucket, const StepBatch& batch, int32_t block);
+  void upload_read_tokens(int64_t bucket, int32_t block);
+  void run_decoder(int64_t bucket);
   BoundStep& bound_step(int64_t bucket);
-  void run_choice(int64_t bucket, int64_t count);
+  void run_choice(int64_t bucket, int64_t count, int32_t block);
   BoundChoice bind_choice(int64_t bucket, int64_t count);
-  Choices collect(Best& best, const std::vector<int32_t>& rows, int64_t bucket, int64_t count) const;
+  Choices collect(Best& best, const std::vector<int32_t>& rows, int64_t bucket, int64_t count, int32_t block) const;
   void keep_candidates(const StepBatch& batch);
   void fetch_logits(const StepBatch& batch);
   void fetch_alignments(int64_t bucket);
 
   const int64_t begin_id_, pad_id_, shrink_steps_;
-  const bool captured_;
+  const bool captured_, ahead_;
   const std::shared_ptr<Device> device_;
   const ModelShape shape_;
   const Buckets row_buckets_, source_buckets_, encoder_buckets_;
@@ -105,6 +121,8 @@ class DeviceModel : public StepModel {
   MappedMemory logits_, alignments_;  // of the rows of a step, [M, V] and [R, A, source capacity]
   std::vector<float> fetched_alignments_;
   Best best_, changed_;
+  std::array<Launched, kMarks> launched_;
+  int32_t next_launch_ = 0;
 };
 
 }  // namespace dragoman::cuda

@@ -29,6 +29,7 @@
 #include "loop/search.hpp"
 #include "loop/shortlist.hpp"
 #include "loop/step_model.hpp"
+#include "loop/unread_step.hpp"
 
 namespace dragoman {
 
@@ -50,6 +51,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
         clock_(std::move(clock)),
         shortlist_(std::move(shortlist)),
         created_seconds_(clock_()),
+        begin_id_(config.begin_id),
         end_id_(config.end_id),
         search_(model_->shape(), config.begin_id, config.end_id, std::move(continuing_ids)),
         encode_counters_(config),
@@ -101,7 +103,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
       const auto running_rows = model_->shape().slots - static_cast<int64_t>(free_target_slots_.size());
       const auto scheduled = scheduler_->schedule(number_, static_cast<int64_t>(free_target_slots_.size()), running_rows);
       if (!scheduled.empty()) encode(scheduled);
-      if (!running_.empty()) decode();
+      decode();
     } catch (...) {
       count_failure("decode_failed", running_.size());
       fail_running(Failure::kInternal);
@@ -198,28 +200,55 @@ class Engine : public std::enable_shared_from_this<Engine> {
     sequence.candidates = {shortlist_->candidates(sequence.source_ids, more_ids, most), ++last_number};
   }
 
+  // Reads the step that runs, after it has started the next one if all sequences are plain; else computes a step.
   void decode() {
+    const auto plain = [](const SequencePointer& each) { return each->options.plain(); };
+    const bool ahead = model_->runs_ahead() && std::all_of(running_.begin(), running_.end(), plain);
+    UnreadStep next;
+    if (ahead) next = UnreadStep::start(running_, begin_id_, *model_);
+    if (!unread_.empty()) decode_unread();
+    unread_ = std::move(next);
+    if (!ahead && !running_.empty()) decode_now();
+  }
+
+  void decode_unread() {
+    const double started_seconds = clock_();
+    const std::vector<SequencePointer> live = unread_.read(*model_);
+    const double decoded_seconds = clock_();
+    if (live.empty()) return;
+    decode_counters_.observe(decoded_seconds - started_seconds, live.size());
+    search_.plan(live, step_batch_);
+    advance(live, unread_.scores(), 0, decoded_seconds);
+  }
+
+  void decode_now() {
     const double started_seconds = clock_();
     search_.plan(running_, step_batch_);
     const double planned_seconds = clock_();
     const StepScores scores = model_->step(step_batch_);
     const double decoded_seconds = clock_();
     decode_counters_.observe(decoded_seconds - planned_seconds, step_batch_.rows());
-    search_.advance(running_, step_batch_, scores, *model_);
+    advance(running_, scores, planned_seconds - started_seconds, decoded_seconds);
+  }
+
+  // Gives the sequences of a step their tokens; `planned_seconds`: the time to plan it.
+  void advance(const std::vector<SequencePointer>& sequences, const StepScores& scores, double planned_seconds,
+               double decoded_seconds) {
+    search_.advance(sequences, step_batch_, scores, *model_);
     for (const Branch& each : search_.branches) model_->branch(each.from_slot, each.to_slot, each.positions);
     search_.branches.clear();
     free_target_slots_.insert(free_target_slots_.end(), search_.freed_slots.begin(), search_.freed_slots.end());
     search_.freed_slots.clear();
     const double now_seconds = clock_();
-    notify(now_seconds);
+    notify(sequences, now_seconds);
     retire(now_seconds);
-    const double search_seconds = planned_seconds - started_seconds + clock_() - decoded_seconds;
+    const double search_seconds = planned_seconds + clock_() - decoded_seconds;
     search_nanoseconds_.fetch_add(nanoseconds(search_seconds), std::memory_order_relaxed);
   }
 
   // Records the time of first tokens, and the newest tokens of streamed sequences.
-  void notify(double now_seconds) {
-    for (const SequencePointer& sequence : running_) {
+  void notify(const std::vector<SequencePointer>& sequences, double now_seconds) {
+    for (const SequencePointer& sequence : sequences) {
       const bool first = sequence->first_token_seconds == 0;
       if (first) sequence->first_token_seconds = now_seconds;
       if (!sequence->streamed || sequence->rows.empty()) continue;
@@ -251,6 +280,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void fail_running(Failure failure) {
     for (const SequencePointer& sequence : running_) scheduler_->finish(*sequence, failure, records_);
     running_.clear();
+    unread_ = {};
     free_all_slots();
   }
 
@@ -313,13 +343,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const std::shared_ptr<const Shortlist> shortlist_;
   const double created_seconds_;
 
-  const int64_t end_id_;
+  const int64_t begin_id_, end_id_;
 
   // Only the engine's thread uses these.
   Search search_;
   StepBatch step_batch_;
   EncodeBatch encode_batch_;
   std::vector<SequencePointer> running_;
+  UnreadStep unread_;
   std::vector<int32_t> free_target_slots_;
   std::vector<int32_t> free_source_slots_;
   Records records_;

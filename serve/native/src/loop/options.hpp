@@ -31,6 +31,12 @@ struct SearchOptions : SearchNumbers {
 
   bool keeps_attention() const { return alignments != 0 || coverage_penalty > 0; }
 
+  // Whether each step chooses the likeliest token of one row, whatever its tokens are.
+  bool plain() const {
+    return beam_size == 1 && !sampled() && forced_ids.empty() && suppressed_ids.empty() && !new_word && !shortlist &&
+           repetition_penalty == 1 && no_repeat_ngram_tokens == 0 && min_target_tokens == 0 && !keeps_attention();
+  }
+
   bool begins_word(size_t position) const { return new_word && position == forced_ids.size(); }
 
   int64_t forced_id(size_t position) const {

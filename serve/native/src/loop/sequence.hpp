@@ -74,6 +74,7 @@ struct Sequence : Submission {
   double encoded_seconds = 0;
   double first_token_seconds = 0;
   int64_t decoded_tokens = 0;  // computed in all rows
+  int32_t unread_steps = 0;    // that have started
   int32_t source_slot = -1;
   CandidateList candidates;          // empty: the whole vocabulary
   std::vector<Row> rows;             // best first in a beam

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 namespace dragoman {
@@ -43,6 +44,9 @@ struct EncodeBatch {
 
   void clear() { clear_all(ids, lengths, slots, target_slots, target_counts); }
 };
+
+// The token that the model chose in the slot of a row in the step before, which the host has not read.
+constexpr int64_t kUnreadToken = -1;
 
 struct StepBatch {
   std::vector<int64_t> token_ids;       // [R], the last token of each row
@@ -89,6 +93,12 @@ class StepModel {
   virtual StepScores step(const StepBatch& batch) = 0;
   // Chooses again for the first `rows` of the logits of the last step, which constraints changed.
   virtual Choices choose(int32_t rows, int32_t best_count) = 0;
+  // Whether a step may start before the host has read the one before it.
+  virtual bool runs_ahead() const { return false; }
+  // Starts a step in which each row chooses one token from all; `token_ids` may be `kUnreadToken`. Returns the number
+  // that `collect` takes to return its choices. At most two steps are unread; a third one replaces the first.
+  virtual int32_t launch(const StepBatch&) { throw std::logic_error("this model does not run ahead"); }
+  virtual Choices collect(int32_t) { throw std::logic_error("this model does not run ahead"); }
   // Copies the first `positions` tokens of a target slot to another one.
   virtual void branch(int32_t from_slot, int32_t to_slot, int32_t positions) = 0;
 };

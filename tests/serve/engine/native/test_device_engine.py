@@ -66,9 +66,26 @@ def test_all_searches_at_once_find_what_they_find_with_native_graphs(
     assert_same(wide_bundle, states_bundle, specs(wide_bundle, 3), engines)
 
 
-def assert_same(host: Bundle, device: Bundle, wanted: list[SequenceSpec], engines: int = 1) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("others", [0, 1, 40])
+def test_greedy_steps_that_start_before_the_last_one_is_read_find_the_same(
+    wide_bundle: Bundle, states_bundle: Bundle, ahead: bool, others: int
+) -> None:
+    """Sequences of other searches, which come and go, interrupt the steps that run ahead."""
+    mixed = specs(wide_bundle, 6)
+    limits = [1, 2, LIMIT]
+    greedy = [
+        SequenceSpec(spec.source_ids, SearchOptions(max_target_tokens=limits[number % 3]))
+        for number, spec in enumerate(mixed)
+    ]
+    assert_same(wide_bundle, states_bundle, [*greedy[:50], *mixed[:others], *greedy[50:]], ahead=ahead)
+
+
+def assert_same(
+    host: Bundle, device: Bundle, wanted: list[SequenceSpec], engines: int = 1, *, ahead: bool = True
+) -> None:
     expected = answers(host, open_model(host, 1), wanted)
-    actual = answers(device, DeviceGraphs(device, 0).open(engines, SLOTS), wanted, engines)
+    actual = answers(device, DeviceGraphs(device, 0, ahead=ahead).open(engines, SLOTS), wanted, engines)
     assert [own.target_ids for own in actual] == [other.target_ids for other in expected]
     for own, other in zip(actual, expected, strict=True):
         assert own.score == pytest.approx(other.score, abs=TOLERANCE)
