@@ -50,6 +50,7 @@ EXTRAS = {
     "peers": ("ctranslate2", "safetensors", "transformers"),
     "tracing": ("opentelemetry",),
     "postgresql": ("pg8000",),
+    "mcp": ("mcp", "uvicorn"),
     "ray": ("ray",),
 }
 # Packages of commands that are not part of the wheel.

@@ -97,8 +97,18 @@ class RestClient:
 
     async def translate(self, text: str, **wanted: Unpack[RequestFields]) -> TranslationResponse:
         """Returns the translation of one text; raises TranslationError if the call fails."""
-        response = await self.post(request_fields(text, wanted))
-        return _parse(response, _ANSWER)
+        return _parse(await self.post(request_fields(text, wanted)), _ANSWER)
+
+    async def ask(self, method: str, path: str, kind: TypeAdapter[T], **content: Any) -> T:
+        """Returns the successful answer to any JSON request.
+
+        Args:
+            content: of the request, as for `httpx.AsyncClient.request`, such as `json`.
+
+        Raises:
+            TranslationError: if the call fails, or the answer has another form.
+        """
+        return _parse(await self._send(method, path, **content), kind)
 
     async def post(self, fields: Mapping[str, Any]) -> httpx.Response:
         """Sends a translation request and returns the successful response; raises TranslationError if it fails."""
@@ -121,13 +131,12 @@ class RestClient:
         """
         content = await asyncio.to_thread(path.read_bytes)
         fields = {name: value if isinstance(value, list | tuple) else str(value) for name, value in wanted.items()}
-        created = await self._send("POST", DOCUMENTS_PATH, params={"name": path.name, **fields}, content=content)
-        job = _parse(created, _JOB)
+        job = await self.ask("POST", DOCUMENTS_PATH, _JOB, params={"name": path.name, **fields}, content=content)
         own_path = f"{DOCUMENTS_PATH}/{job.id}"
         try:
             while job.status not in ("done", "failed"):
                 await asyncio.sleep(POLL_SECONDS)
-                job = _parse(await self._send("GET", own_path), _JOB)
+                job = await self.ask("GET", own_path, _JOB)
                 if report is not None:
                     report(job.progress)
             if job.status == "failed":
