@@ -27,10 +27,8 @@ pytestmark = pytest.mark.anyio
 CASES = cases(__file__)
 KEY = "0123456789abcdef"
 TEXT = "alpha beta."
-GLOSSARY = {
-    "name": "places",
-    "dictionaries": [{"source_language": "en", "target_language": "de", "entries": [{"source": "a", "targets": ["b"]}]}],
-}
+DICTIONARY = {"source_language": "en", "target_language": "de", "entries": [{"source": "a", "targets": ["b"]}]}
+GLOSSARY = {"name": "places", "dictionaries": [DICTIONARY]}
 
 
 @pytest.fixture(scope="module")
