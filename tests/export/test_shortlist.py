@@ -55,7 +55,7 @@ def test_a_measurement_sets_the_default_and_is_shown(listed: Path, tmp_path: Pat
     assert "The shortlist is on by default." in capsys.readouterr().out
     command_line.run("inspect", [str(listed)])
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"{spec.candidates:,.0f} candidates per sentence; recall " in shown
+    assert f"{spec.candidates:,.0f} candidates per sentence, which save" in shown
 
 
 def test_a_bundle_without_a_shortlist_and_few_pairs_are_rejected(
