@@ -233,8 +233,8 @@ def _format_shortlist(manifest: Manifest, ids: int) -> str:
         return text + "not measured: run `dragoman shortlist`"
     share = _projection_share(manifest) * (1 - spec.candidates / manifest.vocabulary_size)
     return (
-        f"{text}{spec.candidates:,.0f} candidates per sentence, which save {share:.0%} of the multiply-adds of a decoder "
-        f"step; recall {spec.recall:.2%}, BLEU {spec.bleu:+.2f}, "
+        f"{text}{spec.candidates:,.0f} candidates per sentence, which save {share:.0%} of the multiply-adds of a "
+        f"decoder step; recall {spec.recall:.2%}, BLEU {spec.bleu:+.2f}, "
         f"chrF {spec.chrf:+.2f}, {spec.equal:.1%} of {spec.sentences:,} translations equal"
     )
 
