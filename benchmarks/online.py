@@ -4,8 +4,8 @@ Both servers hold the same weights, get the same CPUs and requests over the same
 CPUs. The baseline is an asyncio server with a batching window around CTranslate2 and its workers. Its window and
 threads are the best of a trial with closed-loop users.
 
-The objective: no failure, and a p99 latency of at most three times the median of a single request to the slower
-server. The goodput is the highest Poisson rate that meets it.
+The objective: no failure, and a bound of the p99 latency, by default three times the median of a single request to the
+slower server. The goodput is the highest Poisson rate that meets it. Servers of other checkouts can take part.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Figures, Report, Table
 from benchmarks.harness.rounds import rotated
-from benchmarks.served import ServersPlan, request_kind, serving
+from benchmarks.served import Interface, ServersPlan, request_kind, serving
 from benchmarks.systems.compared_model import (
     BASE,
     BASE_VOCABULARY_SIZE,
@@ -91,7 +91,10 @@ class OnlinePlan(ServersPlan):
     run: Path | None = None
     random: TransformerConfig = BASE
     vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MAX_TOKENS)
-    interface: Literal["rest", "grpc"] = "rest"
+    interface: Interface = "rest"
+    bounds_ms: tuple[Annotated[float, Field(gt=0)], ...] = ()
+    curve: bool = True
+    checkouts: dict[str, Path] = Field({})
     server_processes: int = Field(1, ge=1)
     data: str = "multi30k:en-de"
     precision: Precision = "int8"
@@ -122,10 +125,10 @@ class OnlinePlan(ServersPlan):
         made_up = Corpus(RANDOM_DIRECTION.source, RANDOM_DIRECTION.target, texts, texts)
         return model, made_up, round(sum(target for _, target in lengths) / len(lengths))
 
-    def settings(self, system: Maker) -> list[Setting]:
+    def settings(self, system: str) -> list[Setting]:
         """Returns the settings to try; Dragoman has only its defaults."""
         cpus = len(set(self.server_cpus))
-        if system == DRAGOMAN:
+        if system != BASELINE:
             return [Setting(max(cpus, self.server_processes), 1, None)]
         workers = {cpus, self.server_processes} if self.server_processes > 1 else {cpus}
         shapes = dict.fromkeys([*((count, 1) for count in sorted(workers)), (1, cpus)])
@@ -174,27 +177,36 @@ class Comparison:
 
     async def measure(self, search: str) -> tuple[list[Table], dict[str, Any]]:
         """Measures both servers; returns the tables and what they do not have."""
-        plan = self.plan
-        tried = {system: await self._try_settings(system) for system in SYSTEMS}
+        plan, systems = self.plan, (*SYSTEMS, *self.plan.checkouts)
+        tried = {system: await self._try_settings(system) for system in systems}
         best = {system: best_setting(rates) for system, rates in tried.items()}
-        alone = {system: await self._alone(system, best[system]) for system in SYSTEMS}
-        bound_seconds = TIMES_ALONE * max(alone.values())
-        found: dict[Maker, list[CapacityResult]] = {system: [] for system in SYSTEMS}
-        for number in range(plan.rounds):
-            for system in rotated(SYSTEMS, number):
-                objective = Objective(latency_seconds=bound_seconds)
-                async with self._load(system, best[system], plan.trial_seconds, objective) as session:
-                    found[system].append(await session.find_capacity(system, curve=number == 0))
-        tables = tables_of(search, f"{search}, p99 <= {1000 * bound_seconds:.0f} ms, no failure:", alone, found)
+        alone = {system: await self._alone(system, best[system]) for system in systems}
+        bounds_ms = plan.bounds_ms or (1000 * TIMES_ALONE * max(alone[system] for system in SYSTEMS),)
+        tables, capacities = list[Table](), dict[str, Any]()
+        for bound_ms in bounds_ms:
+            found = await self._goodput(best, bound_ms / 1000)
+            tables += tables_of(search, f"{search}, p99 <= {bound_ms:.0f} ms, no failure:", alone, found)
+            capacities[f"{bound_ms:g}"] = {system: list(map(asdict, results)) for system, results in found.items()}
         tables[0].notes.insert(0, f"Settings: {', '.join(f'{system} {setting}' for system, setting in best.items())}.")
         details = {
-            "bound_seconds": bound_seconds,
+            "bounds_ms": bounds_ms,
             "tried": {system: {str(item): rate for item, rate in rates.items()} for system, rates in tried.items()},
-            "capacities": {system: list(map(asdict, results)) for system, results in found.items()},
+            "capacities": capacities,
         }
         return tables, details
 
-    async def _try_settings(self, system: Maker) -> dict[Setting, float]:
+    async def _goodput(self, best: Mapping[str, Setting], bound_seconds: float) -> dict[str, list[CapacityResult]]:
+        """Returns the searches for the goodput of each system, one per round."""
+        plan = self.plan
+        found: dict[str, list[CapacityResult]] = {system: [] for system in best}
+        for number in range(plan.rounds):
+            for system in rotated(tuple(best), number):
+                objective = Objective(latency_seconds=bound_seconds)
+                async with self._load(system, best[system], plan.trial_seconds, objective) as session:
+                    found[system].append(await session.find_capacity(system, curve=plan.curve and number == 0))
+        return found
+
+    async def _try_settings(self, system: str) -> dict[Setting, float]:
         """Returns the closed-loop throughput of each setting, requests per second; 0 for an only one, untried."""
         settings = self.plan.settings(system)
         if len(settings) == 1:
@@ -204,28 +216,30 @@ class Comparison:
             setting: (await self._closed(system, setting, seconds, USERS)).requests_per_second for setting in settings
         }
 
-    async def _alone(self, system: Maker, setting: Setting) -> float:
+    async def _alone(self, system: str, setting: Setting) -> float:
         """Returns the median latency of single requests, in seconds."""
         requests = (await self._closed(system, setting, self.plan.alone_seconds, 1)).all
         if requests.latency_seconds is None:
             raise BenchmarkError(f"{system}: expected answers, got none: {requests.errors}")
         return requests.latency_seconds.p50
 
-    async def _closed(self, system: Maker, setting: Setting, seconds: float, users: int) -> RunResult:
+    async def _closed(self, system: str, setting: Setting, seconds: float, users: int) -> RunResult:
         async with self._load(system, setting, seconds, Objective(), users) as session:
             (result,) = await session.run(f"{system}, {setting}")
         return result
 
     @asynccontextmanager
     async def _load(
-        self, system: Maker, setting: Setting, seconds: float, objective: Objective, users: int | None = None
+        self, system: str, setting: Setting, seconds: float, objective: Objective, users: int | None = None
     ) -> AsyncIterator[LoadSession]:
         """Runs a server and a load generator; the load has closed-loop users, or is open-loop."""
         plan = self.plan
         options = SearchOptions(beam_size=self.beam_size, max_target_tokens=self.longest)
+        # The baseline has no streams of requests.
+        interface = "grpc" if system == BASELINE and plan.interface == "grpc-many" else plan.interface
         scenario = Scenario(
             warm_up_seconds=WARM_UP_SECONDS,
-            requests=(request_kind(plan.interface, self.direction, options),),
+            requests=(request_kind(interface, self.direction, options),),
             # Enough different requests for a closed loop.
             phases=(ConstantPhase(name="closed", rate=plan.first_rate, duration_seconds=seconds),),
             objective=objective,
@@ -239,17 +253,22 @@ class Comparison:
             async with LoadSession.open(scenario, sources, targets, self.view, **generator) as session:
                 yield session
 
-    def command(self, system: Maker, setting: Setting, ports: tuple[int, int]) -> list[str]:
-        """Returns the command line of a server, with ports of REST and gRPC."""
+    def command(self, system: str, setting: Setting, ports: tuple[int, int]) -> list[str]:
+        """Returns the command line of a server, with ports of REST and gRPC; another checkout serves `run`."""
         folder, plan = self.workshop / system, self.plan
-        if system == DRAGOMAN:
-            return server_command(folder, *ports, slots=plan.slots, processes=plan.server_processes)
+        if system != BASELINE:
+            checkout = plan.checkouts.get(system)
+            if checkout is not None and plan.run is not None:
+                folder = plan.run.resolve()
+            command = server_command(folder, *ports, slots=plan.slots, processes=plan.server_processes)
+            # `python -m` finds the modules of the folder that it runs in.
+            return command if checkout is None else ["env", "-C", str(checkout), *command]
         options = {"folder": str(folder), "copies": setting.copies, "threads": setting.threads}
         options["compute_type"] = compute_type(plan.precision)
         server = BaselineServer(
             port=ports[0],
             grpc_port=ports[1],
-            translator=LOADERS[system],
+            translator=LOADERS[BASELINE],
             options=options,
             tokenizer=self.workshop / TOKENIZER_FILE,
             prefix=self.direction.source_prefix,
@@ -275,7 +294,7 @@ def best_setting(tried: Mapping[Setting, float]) -> Setting:
 
 
 def tables_of(
-    search: str, bound: str, alone: Mapping[Maker, float], found: Mapping[Maker, Sequence[CapacityResult]]
+    search: str, bound: str, alone: Mapping[str, float], found: Mapping[str, Sequence[CapacityResult]]
 ) -> list[Table]:
     """Returns a table of the goodput and its ratios, with a note per void search, and the curves of the first round."""
     goodput: dict[str, list[Figures]] = {}
@@ -292,7 +311,5 @@ def tables_of(
             if result.void is not None
         ]
     offered = "Goodput, requests/s, at multiples of the goodput of the first round; void trials are left out:"
-    return [
-        Table(search, goodput, DRAGOMAN, (GOODPUT,), text=bound, notes=notes),
-        Table("offered", curves, order=shares, text=offered),
-    ]
+    measured = [Table("offered", curves, order=shares, text=offered)] if any(map(any, curves.values())) else []
+    return [Table(search, goodput, DRAGOMAN, (GOODPUT,), text=bound, notes=notes), *measured]

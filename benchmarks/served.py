@@ -8,7 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -161,9 +161,10 @@ def thread_seconds(process_id: int) -> Counter[str]:
     """Returns the CPU time of the threads of a process by name (Linux); the main thread runs the event loop."""
     ticks = Counter[str]()
     for thread in Path(f"/proc/{process_id}/task").iterdir():
-        name, _, fields = (thread / "stat").read_text(encoding="ascii").partition("(")[2].rpartition(")")
-        is_main = thread.name == str(process_id)
-        ticks[EVENT_LOOP_THREAD if is_main else name] += sum(map(int, fields.split()[11:13]))  # utime and stime
+        with suppress(FileNotFoundError):  # it has ended
+            name, _, fields = (thread / "stat").read_text(encoding="ascii").partition("(")[2].rpartition(")")
+            is_main = thread.name == str(process_id)
+            ticks[EVENT_LOOP_THREAD if is_main else name] += sum(map(int, fields.split()[11:13]))  # utime and stime
     return Counter({name: count / os.sysconf("SC_CLK_TCK") for name, count in ticks.items()})
 
 
