@@ -150,13 +150,15 @@ class LoadShedder:
         in_flight.enter()
         return in_flight
 
-    def expect(self, record: RequestRecord, method: Method) -> "InFlight":
+    def expect(self, record: RequestRecord, method: Method, *, arrived: bool) -> "InFlight":
         """Returns the entry of a request whose body is not read; the request is not in flight until it enters.
 
-        Raises QueueFullError if the request would not be accepted now.
+        `arrived`: the body has arrived, so that the request enters at once.
+
+        Raises QueueFullError if the body has not arrived and the request would not be accepted now.
         """
         in_flight = InFlight(self, record, counted=method != "other")
-        if in_flight.counted and not self.has_room(in_flight.caller):
+        if in_flight.counted and not arrived and not self.has_room(in_flight.caller):
             raise self.refuse()
         return in_flight
 
@@ -267,7 +269,7 @@ def _missed_deadline(record: RequestRecord) -> bool:
 # its task, the event of its message, and the task again.
 GRPC_ITERATIONS = 4
 # Time before, in which other calls arrive and an event loop without work sleeps.
-GRPC_SECONDS = 0.001
+GRPC_SECONDS = 0.0002
 # Iterations from bytes in a socket to a request that is read: the transport's, the start of its task, and its run.
 HTTP_ITERATIONS = 3
 # A flood of rejected calls must not stop the work.
@@ -286,8 +288,9 @@ class Arrivals:
         self._pause_seconds = pause_seconds
         self._busy = busy
         self._count = 0
-        self._waiting: list[asyncio.Future[None]] = []
-        self._pause: asyncio.Task[None] | None = None
+        # The first request that waits ends the waits of the others.
+        self._waits = False
+        self._others: list[asyncio.Future[None]] = []
 
     def note(self) -> None:
         """Counts a request, or a message of a stream."""
@@ -297,11 +300,19 @@ class Arrivals:
         """Waits, if the server is busy, until no more arrive or `MAX_SECONDS` are over; all waits end together."""
         if not self._busy():
             return
-        if not self._waiting:
-            self._pause = asyncio.create_task(self._wait())
-        # A future for each: an `asyncio.Event` would take longer.
-        self._waiting.append(asyncio.get_running_loop().create_future())
-        await self._waiting[-1]
+        if self._waits:
+            # A future for each: an `asyncio.Event` would take longer.
+            self._others.append(asyncio.get_running_loop().create_future())
+            await self._others[-1]
+            return
+        self._waits = True
+        try:
+            await self._wait()
+        finally:
+            self._waits, others, self._others = False, self._others, []
+            for other in others:
+                if not other.done():
+                    other.set_result(None)
 
     async def _wait(self) -> None:
         loop, seen = asyncio.get_running_loop(), -1
@@ -311,7 +322,3 @@ class Arrivals:
             await asyncio.sleep(self._pause_seconds)
             for _ in range(1, self._iterations):
                 await asyncio.sleep(0)
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            if not each.done():
-                each.set_result(None)

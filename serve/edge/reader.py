@@ -7,9 +7,9 @@ the thread to be decompressed and parsed. They share another bound; beyond it, a
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -42,9 +42,12 @@ MAX_LARGEST_BODIES = 32
 MAX_LENGTH_DIGITS = 18
 # The time of a body is extended in steps of this share of `body_seconds`, not with each part.
 EXTENSION_SHARE = 0.1
+KNOWN_NAMES = 256
 # Keys of the request state: the `DecodedHeaders` and the `RequestRecord`.
 HEADERS, RECORD = "headers", "record"
 T = TypeVar("T")
+# Bytes of the names by which handlers look fields up.
+_name_bytes = lru_cache(KNOWN_NAMES)(lambda name: name.lower().encode("latin-1"))
 
 
 class DecodedHeaders(Headers):
@@ -59,7 +62,7 @@ class DecodedHeaders(Headers):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Returns the first value."""
-        value = self._first.get(key.lower().encode("latin-1"))
+        value = self._first.get(_name_bytes(key))
         return default if value is None else value.decode("latin-1")
 
     def getlist(self, key: str) -> list[str]:
@@ -82,9 +85,11 @@ def headers_of(scope: Scope) -> DecodedHeaders:
 class HttpRequest(Request):
     """A request whose handlers share the decoded header."""
 
+    headers: DecodedHeaders = DecodedHeaders([])  # in place of a property
+
     def __init__(self, scope: Scope, receive: Receive) -> None:
         super().__init__(scope, receive)
-        self._headers = headers_of(scope)
+        self.headers = headers_of(scope)
 
 
 def record_of(request: Request) -> RequestRecord:
@@ -141,14 +146,14 @@ class RequestReader:
         deadline_seconds = time.monotonic() + self._timeout_seconds(headers)
         codings = headers.getlist("content-encoding")
         coding = check_coding(", ".join(codings)) if codings else None
-        # Python converts no number of thousands of digits, and a length may have as many zeros.
-        length = headers.get("content-length", "0").lstrip("0")
-        if len(length) > MAX_LENGTH_DIGITS or int(length or "0") > self._max_body_bytes:
-            raise too_large(self._max_body_bytes)
         state = request.scope["state"]
         # Most bodies have arrived with their headers.
         body = state[EXCHANGE].take_body() if EXCHANGE in state else None
         if body is None:
+            # Python converts no number of thousands of digits, and a length may have as many zeros.
+            length = headers.get("content-length", "0").lstrip("0")
+            if len(length) > MAX_LENGTH_DIGITS or int(length or "0") > self._max_body_bytes:
+                raise too_large(self._max_body_bytes)
             body = await self._read_body(request, deadline_seconds)
         elif len(body) > self._max_body_bytes:
             raise too_large(self._max_body_bytes)
@@ -238,45 +243,34 @@ class RequestReader:
 
 async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
     """Returns the result of `work`, or cancels it and raises CancelledError when the client disconnects first."""
-    cancellation = _Cancellation()
+    task, disconnected, over = asyncio.current_task(), False, False
+    before = task.cancelling() if task else 0
+
+    def cancel() -> None:
+        nonlocal disconnected
+        if task is not None and not over:
+            disconnected = True
+            task.cancel()
+
     exchange: Exchange | None = request.scope.get("state", {}).get(EXCHANGE)
     # Another server in front of the application has only the messages of ASGI.
-    watching = asyncio.create_task(_watch(request, cancellation)) if exchange is None else None
+    watching = asyncio.create_task(_watch(request, cancel)) if exchange is None else None
     if exchange is not None:
-        exchange.watch(cancellation.cancel)
+        exchange.watch(cancel)
     try:
         return await work
     except asyncio.CancelledError:
-        if cancellation.was_alone():
+        # If only the disconnection has canceled the task, it goes on.
+        if disconnected and task is not None and task.uncancel() <= before:
             raise CancelledError("the client disconnected") from None
         raise
     finally:
-        cancellation.over = True
+        over = True
         if watching is not None:
             watching.cancel()
 
 
-async def _watch(request: Request, cancellation: "_Cancellation") -> None:
+async def _watch(request: Request, cancel: Callable[[], object]) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    cancellation.cancel()
-
-
-class _Cancellation:
-    """The cancellation of the current task when a client disconnects; `over`: whether the work has ended."""
-
-    def __init__(self) -> None:
-        self._task = asyncio.current_task()
-        self._before = self._task.cancelling() if self._task else 0
-        self._cancelled = False
-        self.over = False
-
-    def cancel(self) -> None:
-        """Cancels the task, unless the work is over."""
-        if self._task is not None and not self.over:
-            self._cancelled = True
-            self._task.cancel()
-
-    def was_alone(self) -> bool:
-        """Returns whether only the disconnection has canceled the task, which goes on then."""
-        return self._cancelled and self._task is not None and self._task.uncancel() <= self._before
+    cancel()

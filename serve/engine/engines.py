@@ -285,12 +285,3 @@ class Readiness:
                 return NotReadyError("the model failed")
             failures += count
         return None if self._verified_after_failures == failures else NotReadyError("warming up")
-
-    def check(self) -> None:
-        """Checks that the model would translate a request now.
-
-        Raises:
-            NotReadyError: before the golden sentences came out right, or while an engine is unhealthy.
-        """
-        if fault := self.fault():
-            raise fault

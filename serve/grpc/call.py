@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -100,28 +101,29 @@ def call_headers(context: Context) -> dict[str, str]:
     return {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
 
 
-def recorded(
+def recording(
     metrics: ServiceMetrics,
     method: Method,
-    request_id: str,
     headers: Mapping[str, str],
-    afterwards: Callable[[Callable[[], None]], object] | None = None,
-) -> RecordedRequest:
-    """Records the block as one request; the response is sent before the record is written.
-
-    `afterwards` as of `RecordedRequest`; None: in the next iteration of the event loop.
-    """
+    afterwards: Callable[[Callable[[], None]], object],
+) -> Callable[[str], RecordedRequest]:
+    """Returns what records a block of the call as a request with an id; `afterwards` as of `RecordedRequest`."""
     connection = CONNECTION.get()
-    return RecordedRequest(
+    return partial(
+        RecordedRequest,
         metrics,
         "grpc",
         method,
-        request_id,
-        headers,
+        headers=headers,
         account=ACCOUNT.get(),
         network="" if connection is None else connection.network,
-        afterwards=afterwards or asyncio.get_running_loop().call_soon,
+        afterwards=afterwards,
     )
+
+
+def recorded(metrics: ServiceMetrics, method: Method, request_id: str, headers: Mapping[str, str]) -> RecordedRequest:
+    """Records the block as one request; the response is sent before the record is written."""
+    return recording(metrics, method, headers, asyncio.get_running_loop().call_soon)(request_id)
 
 
 class RecordedCall:

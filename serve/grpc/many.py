@@ -76,12 +76,12 @@ class ManyStream:
         """
         self._context = context
         self._deadline = call.DeadlineScope(context)
-        self._headers = call.call_headers(context)
+        headers = call.call_headers(context)
         # The request ids start with the id of the stream.
-        self._request_id = choose_request_id(self._headers.get(call.REQUEST_ID_KEY))
+        self._request_id = choose_request_id(headers.get(call.REQUEST_ID_KEY))
         self._dispatcher = dispatcher
         self._arrivals = arrivals
-        self._metrics = metrics
+        self._record = call.recording(metrics, "translate_many", headers, self._record_later)
         self._limit_texts = unanswered_texts
         self._max_seconds = max_seconds
         self._idle = idle
@@ -170,9 +170,7 @@ class ManyStream:
             self._read_all.set_result(None)
             return
         self._read += 1
-        request_id = f"{self._request_id}-{self._read}"
-        recorded = call.recorded(self._metrics, "translate_many", request_id, self._headers, self._record_later)
-        request = _Request(item, recorded)
+        request = _Request(item, self._record(f"{self._request_id}-{self._read}"))
         self._unanswered.add(request)
         self._unanswered_texts += request.texts
         self._arrived.append(request)

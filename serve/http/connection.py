@@ -150,8 +150,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def hold(self) -> int:
         """Reports the size of the answers and requests that wait; returns that of the answers."""
-        unsent_bytes = self.output.unsent_bytes
-        self._all.hold(self, self.output.held_bytes + self._pipeline.held_bytes)
+        unsent_bytes, held_bytes = self.output.measure()
+        self._all.hold(self, held_bytes + self._pipeline.held_bytes)
         return unsent_bytes
 
     def linger(self) -> None:

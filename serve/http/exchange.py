@@ -47,6 +47,9 @@ class Carrier(Protocol):
     def end_answer(self, *, keep_alive: bool) -> None:
         """Takes note of a complete answer; without `keep_alive`, the connection closes."""
 
+    def end_run(self, exchange: "Exchange") -> None:
+        """Takes note that the application has ended."""
+
     @property
     def paused(self) -> bool:
         """Whether it receives nothing."""
@@ -145,6 +148,8 @@ class Exchange:
                 if not self.started:
                     self._output.write(_FAILURE)
                 self._output.close()
+            # A callback of the finished task would take another iteration of the event loop.
+            self._carrier.end_run(self)
 
     async def receive(self) -> Message:
         """Returns the next part of the body, or the disconnection."""

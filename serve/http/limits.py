@@ -8,11 +8,11 @@ read yet keeps its slot: there the client waits for the server.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 from dragoman.serve.host.client_address import network_of
 from dragoman.serve.host.system import max_open_files
@@ -116,6 +116,7 @@ class Connections:
 
     Attributes:
         input_buffer: for what any connection reads next.
+        tasks: the requests that run, also those of closed connections.
         pipelined: starts of requests that were sent before the answer to another one.
     """
 
@@ -132,7 +133,7 @@ class Connections:
         self._held: dict[LimitedConnection, int] = {}
         self._held_bytes = 0
         self._peak = 0
-        self._tasks: dict[Coroutine[Any, Any, None], asyncio.Task[None]] = {}
+        self.tasks: dict[object, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
         return len(self._networks)
@@ -140,19 +141,7 @@ class Connections:
     @property
     def busy(self) -> bool:
         """Whether there are connections or running requests."""
-        return bool(self._networks or self._tasks)
-
-    def run(self, request: Coroutine[Any, Any, None]) -> None:
-        """Runs a request to its end, also if its connection closes."""
-        # The function of asyncio would give the task a name, too.
-        self._tasks[request] = asyncio.get_running_loop().create_task(self._run(request))
-
-    async def _run(self, request: Coroutine[Any, Any, None]) -> None:
-        # A callback of the finished task would take another iteration of the event loop.
-        try:
-            await request
-        finally:
-            del self._tasks[request]
+        return bool(self._networks or self.tasks)
 
     def make_room(self, address: str) -> CloseReason | None:
         """Makes room for a connection from an address; returns the reason if it must be refused."""

@@ -37,10 +37,13 @@ class Output:
         """All bytes that the system has not taken."""
         return self._buffered_bytes() + self._rest_bytes
 
-    @property
-    def held_bytes(self) -> int:
-        """Memory of their answers, also of the parts that are sent, without what the server keeps anyway."""
-        return self._buffered_bytes() + self._whole_bytes
+    def measure(self) -> tuple[int, int]:
+        """Returns the bytes that the system has not taken, and the memory of their answers.
+
+        The memory counts also the parts that are sent, without what the server keeps anyway.
+        """
+        buffered_bytes = self._buffered_bytes()
+        return buffered_bytes + self._rest_bytes, buffered_bytes + self._whole_bytes
 
     @property
     def write_paused(self) -> bool:

@@ -105,6 +105,7 @@ class Pipeline(BoundedParser):
         refusal = self.feed(data)
         if refusal is not None:
             self.refuse(refusal)
+        self.note_wait()
         if self._waiting or self.part is Part.HEADER:
             self._connection.hold()
 
@@ -122,7 +123,7 @@ class Pipeline(BoundedParser):
         output = self._connection.output
         self._last = Exchange(self, output, scope, keep_alive=keep_alive, expects_continue=self.expects_continue)
         self._waiting.append(self._last)
-        self.start_next()
+        self._start_next()
         if self._waiting:
             self._pause_reading()
         self.first = False
@@ -136,7 +137,6 @@ class Pipeline(BoundedParser):
         """Ends the last request; its answer may be complete by then."""
         if self._last is not None:
             self._last.end_body()
-            self.note_wait()
         if self.idle:
             self._wait()
 
@@ -147,14 +147,18 @@ class Pipeline(BoundedParser):
 
     def start_next(self) -> None:
         """Starts the next request if the client has read the answers before."""
+        self._start_next()
+        self.note_wait()
+
+    def _start_next(self) -> None:
         if self.serving is not None or not self._waiting or self._connection.lingers:
             return
         output = self._connection.output
         if output.closing or output.unsent_bytes:
             return
         self.serving = self._waiting.popleft()
-        self.note_wait()
-        self._all.run(self.serving.run(self._app))
+        # The function of asyncio would give the task a name, too.
+        self._all.tasks[self.serving] = asyncio.get_running_loop().create_task(self.serving.run(self._app))
 
     def note_wait(self) -> None:
         """Notes for what the request in progress waits."""
@@ -171,6 +175,10 @@ class Pipeline(BoundedParser):
         if self.paused:
             self.paused = False
             self._transport.resume_reading()
+
+    def end_run(self, exchange: Exchange) -> None:
+        """Takes note that a request runs no longer."""
+        del self._all.tasks[exchange]
 
     def end_answer(self, *, keep_alive: bool) -> None:
         """Starts the next request, or waits for one."""

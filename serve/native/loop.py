@@ -12,6 +12,7 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_uint8
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from dragoman.serve.native.library import library_path
 
@@ -321,15 +322,23 @@ class LoopModel:
             self.handle = None
 
 
+class _Closed:
+    def __getattr__(self, name: str) -> Any:
+        raise LoopError("the loop is closed")
+
+
 class Loop:
     """One native scheduler and its engines. Thread-safe, except for `take` and `close`."""
 
     def __init__(self, library: LoopLibrary, config: LoopConfig, handle: c_void_p) -> None:
         """Takes over a loop."""
-        self._library = library
+        self._quick: Any = library.quick
+        self._slow: Any = library.slow
         self._checked = library.checked
         self._config = config
-        self._handle: c_void_p | None = handle
+        self.handle = handle
+        self._load = _Load()
+        self._load_at = byref(self._load)
         self._data, self._size = POINTER(c_uint8)(), c_uint64()
 
     @classmethod
@@ -343,72 +352,64 @@ class Loop:
         library.checked(library.quick.dragoman_loop_create(byref(structure), *config.continuing(), byref(handle)))
         return cls(library, config, handle)
 
-    @property
-    def handle(self) -> c_void_p:
-        """The handle of the interface; raises LoopError after `close`."""
-        if self._handle is None:
-            raise LoopError("the loop is closed")
-        return self._handle
-
     def close(self) -> None:
-        """Frees the loop; all engines must have been stopped."""
-        handle, self._handle = self.handle, None
-        self._library.quick.dragoman_loop_destroy(handle)
+        """Frees the loop; all engines must have been stopped. Later calls raise LoopError."""
+        destroy = self._quick.dragoman_loop_destroy
+        self._quick = self._slow = _Closed()
+        destroy(self.handle)
 
     def add_engine(self, model: LoopModel, slots: int) -> None:
         """Adds an engine, whose thread does not run yet; raises LoopError if the model does not fit the loop."""
-        self._checked(self._library.quick.dragoman_loop_add_engine(self.handle, model.handle, slots))
+        self._checked(self._quick.dragoman_loop_add_engine(self.handle, model.handle, slots))
 
     def submit(self, records: bytes) -> bool:
         """Queues sequences, or none; returns False after `drain`. Raises LoopError if a record is invalid."""
-        return self._checked(self._library.quick.dragoman_loop_submit(self.handle, records, len(records)))
+        return self._checked(self._quick.dragoman_loop_submit(self.handle, records, len(records)))
 
     def cancel(self, ticket: int) -> None:
         """Releases a sequence within one step; does nothing if it has ended."""
-        self._checked(self._library.quick.dragoman_loop_cancel(self.handle, ticket))
+        self._checked(self._quick.dragoman_loop_cancel(self.handle, ticket))
 
     def drain(self) -> None:
         """Refuses new sequences from now on."""
-        self._checked(self._library.quick.dragoman_loop_drain(self.handle))
+        self._checked(self._quick.dragoman_loop_drain(self.handle))
 
     def load(self) -> _Load:
-        """Returns the numbers of waiting and running sequences and rows."""
-        load = _Load()
-        self._checked(self._library.quick.dragoman_loop_load(self.handle, byref(load)))
-        return load
+        """Returns the present numbers of waiting and running sequences and rows; a later call updates them."""
+        self._checked(self._quick.dragoman_loop_load(self.handle, self._load_at))
+        return self._load
 
     def oldest_seconds(self) -> float:
         """Returns when the longest waiting sequence was queued; infinity: none waits."""
         seconds = c_double()
-        self._checked(self._library.quick.dragoman_loop_oldest(self.handle, byref(seconds)))
+        self._checked(self._quick.dragoman_loop_oldest(self.handle, byref(seconds)))
         return seconds.value
 
     def rows_before(self, deadline_seconds: float, priority: int) -> int:
         """Returns how many rows start before the first sequence of a new fairness key."""
         rows = c_int64()
-        library = self._library.quick
-        self._checked(library.dragoman_loop_rows_before(self.handle, deadline_seconds, priority, byref(rows)))
+        self._checked(self._quick.dragoman_loop_rows_before(self.handle, deadline_seconds, priority, byref(rows)))
         return rows.value
 
     def take(self, *, pause: bool) -> bytes:
         """Returns the records since the last call; with a pause, only ends and first tokens wake Python until then."""
         data, size = byref(self._data), byref(self._size)
-        self._checked(self._library.quick.dragoman_loop_take(self.handle, pause, data, size))
+        self._checked(self._quick.dragoman_loop_take(self.handle, pause, data, size))
         return ctypes.string_at(self._data, self._size.value)
 
     def start(self, engine: int) -> None:
         """Starts the thread of an engine."""
-        self._checked(self._library.quick.dragoman_engine_start(self.handle, engine))
+        self._checked(self._quick.dragoman_engine_start(self.handle, engine))
 
     def stop(self, engine: int, timeout_seconds: float) -> bool:
         """Ends the thread of an engine after its step; returns False if it hangs and was abandoned."""
-        library = self._library.slow
-        return self._checked(library.dragoman_engine_stop(self.handle, engine, timeout_seconds), library)
+        slow = self._slow
+        return self._checked(slow.dragoman_engine_stop(self.handle, engine, timeout_seconds), slow)
 
     def health(self, engine: int) -> _Health:
         """Returns start of the step and failures of an engine."""
         health = _Health()
-        self._checked(self._library.quick.dragoman_engine_health(self.handle, engine, byref(health)))
+        self._checked(self._quick.dragoman_engine_health(self.handle, engine, byref(health)))
         return health
 
     def counts(self, engine: int) -> tuple[PhaseCounts, PhaseCounts, float, float]:
@@ -419,7 +420,7 @@ class Loop:
         seconds_counts, sequence_counts = len(self._config.seconds_bounds) + 1, len(self._config.sequence_bounds) + 1
         size = 2 + seconds_counts + sequence_counts
         values = (c_uint64 * (2 * size + 2))()
-        self._checked(self._library.quick.dragoman_engine_counters(self.handle, engine, values, len(values)))
+        self._checked(self._quick.dragoman_engine_counters(self.handle, engine, values, len(values)))
         phases = [
             PhaseCounts(
                 values[first] / 1e9,

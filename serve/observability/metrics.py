@@ -176,8 +176,9 @@ class ServiceMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         # Before all: if a scrape finds no request in flight, it finds every request counted.
-        self._inflight_changes = Batch[int](self.registry, lambda changes: self._inflight.inc(sum(changes)))
-        self._inflight = Gauge("dragoman_inflight_requests", "Requests in flight.", registry=self.registry)
+        self._inflight = 0
+        inflight = Gauge("dragoman_inflight_requests", "Requests in flight.", registry=self.registry)
+        inflight.set_function(lambda: self._inflight)
         self._models: dict[str, Metrics] = {}
         unrouted = CollectorRegistry()
         self._unrouted = RequestMetrics(unrouted, NO_MODEL)
@@ -217,8 +218,8 @@ class ServiceMetrics:
         self._counters["documents", status].inc()
 
     def start_request(self) -> None:
-        """Counts a request in flight until `finish_request`."""
-        self._inflight_changes.add(1)
+        """Counts a request in flight until `finish_request`. Both belong to the event loop's thread."""
+        self._inflight += 1
 
     def finish_request(self, model: str, protocol: Protocol, method: Method, outcome: str, seconds: float) -> None:
         """Counts a finished request, exactly once per `start_request`.
@@ -231,7 +232,7 @@ class ServiceMetrics:
         requests = self._unrouted if known is None else known.requests
         requests.finish(protocol, method, outcome, seconds)
         # Last: when no request is in flight, every request has been counted.
-        self._inflight_changes.add(-1)
+        self._inflight -= 1
 
     def observe_reload(self, failed_models: int) -> None:
         """Counts a reload by outcome and sets the number of failed models."""

@@ -96,11 +96,7 @@ class Dispatcher:
         """
         if self._detects(request, record):
             detected = await self._detect_sources(request, record)
-            return await detected.translate(Parts(self._translate_named, record))
-        return await self._translate_named(request, record)
-
-    async def _translate_named(self, request: TranslateRequest, record: RequestRecord) -> TranslationResponse:
-        """Translates a request that names its source language, or has only one that fits."""
+            return await detected.translate(Parts(self.translate_accepted, record))
         if (found := self._find_loaded(request, record)) is not None:
             model, translator, job = found
             with model.uses:
@@ -176,7 +172,7 @@ class Dispatcher:
         async with self.accept_texts(record, request.text):
             if self._detects(request, record):
                 detected = await self._detect_sources(request, record)
-                stream = detected.stream(self._stream_named, Parts(self._translate_named, record))
+                stream = detected.stream(self._stream_named, Parts(self.translate_accepted, record))
             else:
                 stream = self._stream_named(request, record)
             async with aclosing(stream) as events:

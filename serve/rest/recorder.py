@@ -1,6 +1,6 @@
 """Records and guards every request, and converts its errors to the format of its interface."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -17,6 +17,7 @@ from dragoman.serve.edge.reader import RECORD, headers_of, record_of
 from dragoman.serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
 from dragoman.serve.host.client_address import network_of
 from dragoman.serve.http.connection import CERTIFIED
+from dragoman.serve.http.exchange import EXCHANGE
 from dragoman.serve.http.problem import REQUEST_ID_HEADER
 from dragoman.serve.keys.account import Account
 from dragoman.serve.observability.logs import RecordedRequest, choose_request_id
@@ -80,7 +81,7 @@ class RequestRecorder:
         own_headers += [(name.encode(), value.encode()) for name, value in interface.headers(request_id).items()]
         started = False
 
-        async def send_with_headers(message: Message) -> None:
+        def send_with_headers(message: Message) -> Awaitable[None]:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
@@ -88,7 +89,7 @@ class RequestRecorder:
                 if self._guard.lifecycle.leaving:
                     # Otherwise a client may send its next request over a connection that is about to close.
                     message["headers"].append((b"connection", b"close"))
-            await send(message)
+            return send(message)
 
         try:
             client = scope["client"]
@@ -103,7 +104,8 @@ class RequestRecorder:
                     self._guard.cross_site.check(scope["method"], headers)
                 if not interface.reads_keys:
                     record.account = self._check_key(scope["path"], headers)
-                with self._guard.load_shedder.expect(record, method) as state[IN_FLIGHT]:
+                arrived = EXCHANGE in state and not state[EXCHANGE].more_body
+                with self._guard.load_shedder.expect(record, method, arrived=arrived) as state[IN_FLIGHT]:
                     await self._app(scope, receive, send_with_headers)
         except ServiceError as error:
             if started:  # the response is incomplete: the server closes the connection

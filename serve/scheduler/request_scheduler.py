@@ -39,7 +39,7 @@ class Reservation:
 
     def __init__(self, rows: int, resize: Callable[["Reservation", int, int], None]) -> None:
         self.rows = rows
-        self.on_exit: Callable[[], None] = lambda: None
+        self.on_exit: Callable[[], None] | None = None
         self._resize = resize
 
     def resize(self, rows: int, spare_rows: int = 0) -> None:
@@ -60,8 +60,9 @@ class Reservation:
         """Releases the rows; a second exit does nothing."""
         if self.rows:
             self._resize(self, 0, 0)
-        on_exit, self.on_exit = self.on_exit, lambda: None
-        on_exit()
+        on_exit, self.on_exit = self.on_exit, None
+        if on_exit is not None:
+            on_exit()
 
 
 class ThroughputEstimate:

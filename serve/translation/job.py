@@ -128,6 +128,7 @@ class Job:
         searched: the sentences that the result cache does not have.
         started_seconds, tokenized_seconds: start and end of tokenization, on the clock of `time.monotonic`.
         work_bytes: as of `dragoman.serve.translation.large_work`, for texts and prefixes.
+        small: whether each stage takes less than about a millisecond, unless it adds more than words.
     """
 
     texts: Sequence[str]
@@ -152,9 +153,11 @@ class Job:
     started_seconds: float = 0.0
     tokenized_seconds: float = 0.0
     work_bytes: int = field(init=False)
+    small: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.work_bytes = work_bytes((*self.texts, *self.target_prefixes))
+        self.small = self.work_bytes <= SMALL_TEXT_BYTES
 
     @property
     def protects(self) -> bool:
@@ -173,11 +176,6 @@ class Job:
         per_token = fields.token_scores or fields.alignments is not None
         words_only = self.reading is None and not self.glossary and self.recall is None
         return words_only and not per_token and self.options.hypotheses == 1
-
-    @property
-    def small(self) -> bool:
-        """Whether each stage takes less than about a millisecond, unless it adds more than words."""
-        return self.work_bytes <= SMALL_TEXT_BYTES
 
     @property
     def rows(self) -> int:
@@ -233,15 +231,6 @@ class Job:
             longest = max(1, min(longest, math.floor(fields.max_target_ratio * source_tokens)))
         shortest = max(self.options.min_target_tokens, math.ceil(fields.min_target_ratio * source_tokens))
         return min(shortest, longest), longest
-
-    def check_rows(self, max_rows: int) -> None:
-        """Checks that all texts can run and wait together.
-
-        Raises InvalidRequestError if they take more than `max_rows`.
-        """
-        if self.rows > max_rows:
-            texts = f"{len(self.texts)} texts of {self.options.rows} hypotheses each"
-            raise InvalidRequestError("text", f"{texts}, expected at most {max_rows} hypotheses in total")
 
     def fill(self, cuts: Sequence[SegmentedText]) -> None:
         """Stores each text in sentences."""

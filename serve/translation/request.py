@@ -219,7 +219,8 @@ class TextLimits:
             problem = f"{len(prefixes)} prefixes, expected none or one for each of {len(texts)} texts"
             raise InvalidRequestError("target_prefix", problem)
         self._check("text[{}]", texts)
-        self._check("target_prefix[{}]", prefixes, blank=True)
+        if prefixes:
+            self._check("target_prefix[{}]", prefixes, blank=True)
 
     def check_detected(self, texts: Sequence[str]) -> None:
         """Checks texts whose language is to be detected; they may be blank.
@@ -304,7 +305,9 @@ class RequestLimits(TextLimits):
             priority=request.priority,
             fairness_key=request.fairness_key,
         )
-        job.check_rows(self.max_rows)
+        if job.rows > self.max_rows:
+            texts = f"{len(job.texts)} texts of {options.rows} hypotheses each"
+            raise InvalidRequestError("text", f"{texts}, expected at most {self.max_rows} hypotheses in total")
         return job
 
     def prepare_scores(self, request: ScoreRequest, direction: BundleDirection, deadline_seconds: float) -> Job:

@@ -132,7 +132,7 @@ class SecondPass:
             fairness_key=job.fairness_key,
             patient=True,
         ) as submission:
-            await submission.finish()
+            await submission.change()
 
     def _lacks(self, sentence: Sentence, hypothesis: Hypothesis | None = None) -> int:
         """Returns how many placeholders and terms a translation lacks; None: the best one."""

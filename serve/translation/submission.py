@@ -22,6 +22,7 @@ from dragoman.serve.scheduler.sequence import (
     DecodingSequence,
     SequenceGroup,
     SequenceSpec,
+    SequenceState,
     longest_first,
 )
 
@@ -100,8 +101,9 @@ class Submission:
         self._loop = asyncio.get_running_loop()
         # A future for each wait: an `asyncio.Event` would take longer.
         self._changed = self._loop.create_future()
-        self._ended: set[DecodingSequence] = set()
-        self._updates: set[DecodingSequence] = set()
+        self._left = len(sequences)
+        # Whether each sequence with news has ended.
+        self._updates: dict[DecodingSequence, bool] = {}
         self._error: ServiceError | None = None
         key = object() if fairness_key is None else fairness_key
         each = self.apart or notifier is not None
@@ -112,10 +114,8 @@ class Submission:
         for sequence in sequences:
             sequence.group = group
         # Those whose updates are awaited one by one.
-        self._indices: dict[DecodingSequence, int] = {}
+        self._indices = {sequence: index for index, sequence in enumerate(sequences)} if each else {}
         self.tokens: list[list[int]] = []
-        if each:
-            self._indices = {sequence: index for index, sequence in enumerate(self.sequences)}
         if notifier is not None:
             self._listen(notifier)
 
@@ -141,17 +141,8 @@ class Submission:
         if self.done or isinstance(error, DeadlineExceededError):
             return
         for sequence in self.sequences:
-            if sequence not in self._ended:
+            if sequence.state is not SequenceState.FINISHED:
                 self._scheduler.cancel(sequence)
-
-    async def finish(self) -> None:
-        """Waits until every sequence has its translation.
-
-        Raises:
-            ServiceError: the first one that any of them ended with.
-        """
-        while not self.done:
-            await self.change()
 
     async def change(self) -> None:
         """Waits until every sequence has its translation; if they are streamed or apart, until any update.
@@ -159,6 +150,8 @@ class Submission:
         Raises:
             ServiceError: the first one that any of them ended with.
         """
+        if self.done:
+            return
         # The engine checks the deadline too, but a hanging engine must not block the client.
         deadline_seconds = self._group.deadline_seconds
         timer = None if deadline_seconds is None else self._loop.call_at(deadline_seconds, self._expire)
@@ -167,9 +160,10 @@ class Submission:
         finally:
             if timer is not None:
                 timer.cancel()
-        self._changed = self._loop.create_future()
         if self._error is not None:
             raise self._error
+        if not self.done:
+            self._changed = self._loop.create_future()
 
     def _expire(self) -> None:
         if not self._changed.done():
@@ -183,8 +177,8 @@ class Submission:
     def updates(self) -> Iterator[tuple[int, bool]]:
         """Yields the index of every sequence with a new token or its translation, and whether it is complete."""
         while self._updates:
-            sequence = self._updates.pop()
-            yield self._indices[sequence], sequence in self._ended
+            sequence, ended = self._updates.popitem()
+            yield self._indices[sequence], ended
 
     def _listen(self, notifier: LoopNotifier) -> None:
         for index, sequence in enumerate(self.sequences):
@@ -203,7 +197,7 @@ class Submission:
                 left -= 1
                 return
             tokens.append(token_id)
-            self._updates.add(sequence)
+            self._updates.setdefault(sequence, False)
             if len(tokens) == 1 or self._scheduler.paced:
                 # The first token skips the pause of the notifier.
                 call_soon(self._loop, self._note_change)
@@ -219,10 +213,10 @@ class Submission:
                 continue
             if start_tokens := sequence.options.start_tokens:
                 sequence.hypotheses = tuple([item.without_start(start_tokens) for item in sequence.hypotheses])
-            self._ended.add(sequence)
+            self._left -= 1
             if self._indices:
-                self._updates.add(sequence)
-        self.done = len(self._ended) == len(self.sequences)
+                self._updates[sequence] = True
+        self.done = not self._left
         if self._indices or self.done or self._error is not None:
             self._note_change()
 
@@ -256,7 +250,7 @@ async def run_sequences(
     """
     sequences = tuple([DecodingSequence(*spec) for spec in specs])
     with Submission(scheduler, sequences, deadline_seconds=deadline_seconds, patient=True) as submission:
-        await submission.finish()
+        await submission.change()
     return sequences
 
 

@@ -76,12 +76,15 @@ class Translator:
         Raises ServiceError if the translation fails.
         """
         with job.reservation or await self.reserve(job) as reservation:
-            if (repeated := self._repeated(job)) is not None:
+            if self._cache is not None and (repeated := self._repeated(job, self._cache)) is not None:
                 return repeated
             await self._segment(job, reservation)
             await self._tokenize(job)
             self._look_up(job)
-            await self._decode(job, reservation)
+            if job.searched:
+                with self._submission(job, reservation) as submission:
+                    await submission.change()
+                self._store(job)
             if job.protects:
                 await self._second_pass.complete(job)
             response = await self._respond(job)
@@ -161,7 +164,10 @@ class Translator:
             job.fill([whole_text(text) for text in job.texts])
             await self._tokenize(job)
             self._look_up(job)
-            await self._decode(job, reservation)
+            if job.searched:
+                with self._submission(job, reservation) as submission:
+                    await submission.change()
+                self._store(job)
             score = partial(map, self._renderer.score)
             scores = await spread(score, job.sentences, job.deadline_seconds, large=False)
             return self._observed(ScoreResponse(tuple(scores), _timings(job, job.searched)))
@@ -192,7 +198,8 @@ class Translator:
 
     async def reserve(self, job: Job) -> Reservation:
         """Reserves the rows of a job before its texts are processed; raises ServiceError if the job is refused."""
-        self._readiness.check()
+        if fault := self._readiness.fault():
+            raise fault
         if job.shares and job.fairness_key is not None:
             reservation = self._stream_quota.reserve_now(job.rows, job.fairness_key, job.deadline_seconds, job.priority)
         elif job.fairness_key is None:
@@ -204,12 +211,12 @@ class Translator:
         job.reservation = reservation
         return reservation
 
-    def _repeated(self, job: Job) -> TranslationResponse | None:
+    def _repeated(self, job: Job, cache: ResultCache) -> TranslationResponse | None:
         """Returns the response of a job that was cached as a whole; None for a trace, which shows its phases."""
-        if self._cache is None or current_trace() is not None:
+        if current_trace() is not None:
             return None
         started_seconds = time.monotonic()
-        translations = self._cache.get_translations(job)
+        translations = cache.get_translations(job)
         if translations is None:
             return None
         seconds = time.monotonic() - started_seconds
@@ -267,12 +274,6 @@ class Translator:
         for sentence in job.sentences:
             sentence.cached = bool(sentence.hypotheses)
         job.searched = [sentence for sentence in job.sentences if not sentence.cached]
-
-    async def _decode(self, job: Job, reservation: Reservation) -> None:
-        if job.searched:
-            with self._submission(job, reservation) as submission:
-                await submission.finish()
-            self._store(job)
 
     def _submission(self, job: Job, reservation: Reservation, notifier: LoopNotifier | None = None) -> Submission:
         return (SharedSubmission if job.shares else Submission)(

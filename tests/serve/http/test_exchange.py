@@ -32,6 +32,9 @@ class FakeCarrier:
     def close(self) -> None:
         self.closing = True
 
+    def end_run(self, exchange: Exchange) -> None:
+        assert exchange.complete or self.closing
+
     def resume_reading(self) -> None:
         """Does nothing."""
 

@@ -97,19 +97,19 @@ def test_an_answer_is_held_until_its_last_piece(transport: FakeTransport, output
     output.write(LARGE)
     held = []
     while output.unsent_bytes:
-        held.append(output.held_bytes)
+        held.append(output.measure()[1])
         transport.send()
         output.proceed()
     assert held == [len(LARGE) + PIECE_BYTES, len(LARGE) + PIECE_BYTES, PIECE_BYTES // 2]
-    assert output.held_bytes == 0
+    assert output.measure() == (0, 0)
 
 
 def test_bytes_that_the_server_keeps_hold_a_piece(transport: FakeTransport, output: Output) -> None:
     output.write(KeptBytes(LARGE))
-    assert (output.held_bytes, output.unsent_bytes) == (PIECE_BYTES, len(LARGE))
+    assert output.measure() == (len(LARGE), PIECE_BYTES)
     output.write(LARGE)
     output.clear()
-    assert output.held_bytes == output.unsent_bytes == len(transport.buffered)
+    assert output.measure() == (len(transport.buffered), len(transport.buffered))
 
 
 def test_a_closed_transport_gets_nothing(transport: FakeTransport, output: Output) -> None:

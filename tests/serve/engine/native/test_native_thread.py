@@ -139,7 +139,7 @@ async def test_the_failure_of_a_sequence_arrives_though_others_run() -> None:
         with Submission(bench.scheduler, endless(3), deadline_seconds=None) as submission:
             bench.scheduler.cancel(submission.sequences[1])
             with pytest.raises(CancelledError):
-                await submission.finish()
+                await submission.change()
             gate.set()
 
 
