@@ -256,8 +256,8 @@ class TranslateRequest(_message.Message):
     def memory(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of stored memories, at most 5; empty: that of the server, if it has one. A text or sentence that equals an
         entry, but for letter case, numbers, placeholders and tags, has the translation of the entry. Requires a server with
-        a state directory; excludes target_prefix, options.hypotheses above 1 and a third language. A translation with a part
-        from a memory has no alignments.
+        a state directory; excludes target_prefix and options.hypotheses above 1. With a third language, only whole texts are
+        looked up. A translation with a part from a memory has no alignments.
         """
 
     def __init__(
@@ -728,6 +728,7 @@ class Translation(_message.Message):
     LOW_CONFIDENCE_FIELD_NUMBER: _builtins.int
     TERMS_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
+    SUGGESTIONS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
@@ -784,6 +785,12 @@ class Translation(_message.Message):
     def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppliedTerm]:
         """The terms of the text, in its order; only with terms or glossary."""
 
+    @_builtins.property
+    def suggestions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Suggestion]:
+        """Entries of the memories that are similar to the whole text, the most similar one first, at most 3; only with memory,
+        for the first 10 texts of a request, if no part of the text comes from a memory.
+        """
+
     def __init__(
         self,
         *,
@@ -805,10 +812,11 @@ class Translation(_message.Message):
         low_confidence: _builtins.bool | None = ...,
         terms: _abc.Iterable[Global___AppliedTerm] | None = ...,
         origin: _builtins.str | None = ...,
+        suggestions: _abc.Iterable[Global___Suggestion] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_origin", b"_origin", "_seed", b"_seed", "cached", b"cached", "detected_language", b"detected_language", "low_confidence", b"low_confidence", "origin", b"origin", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_origin", b"_origin", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "detected_language", b"detected_language", "finish_reason", b"finish_reason", "low_confidence", b"low_confidence", "normalized_score", b"normalized_score", "origin", b"origin", "repairs", b"repairs", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "terms", b"terms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_origin", b"_origin", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "detected_language", b"detected_language", "finish_reason", b"finish_reason", "low_confidence", b"low_confidence", "normalized_score", b"normalized_score", "origin", b"origin", "repairs", b"repairs", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "suggestions", b"suggestions", "target_tokens", b"target_tokens", "terms", b"terms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cached: _TypeAlias = _typing.Literal["cached"]  # noqa: Y015
     _WhichOneofArgType__cached: _TypeAlias = _typing.Literal["_cached", b"_cached"]  # noqa: Y015
@@ -828,6 +836,42 @@ class Translation(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
 
 Global___Translation: _TypeAlias = Translation  # noqa: Y015
+
+@_typing.final
+class Suggestion(_message.Message):
+    """An entry of a memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    SIMILARITY_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """The text of the entry."""
+    target: _builtins.str
+    """Its translation, as it is stored."""
+    similarity: _builtins.float
+    """1 - edits / characters of the longer text, from 0.7 to 1. An edit inserts, deletes or replaces a character. Letter
+    case does not count; numbers, placeholders and tags are one character each.
+    """
+    memory: _builtins.str
+    """Name of the memory."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        target: _builtins.str = ...,
+        similarity: _builtins.float = ...,
+        memory: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "similarity", b"similarity", "source", b"source", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Suggestion: _TypeAlias = Suggestion  # noqa: Y015
 
 @_typing.final
 class DetectedLanguage(_message.Message):
@@ -1592,3 +1636,67 @@ class ModelLimits(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ModelLimits: _TypeAlias = ModelLimits  # noqa: Y015
+
+@_typing.final
+class CorrectRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
+    TRANSLATION_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """The text that was translated, of at most 10,000 characters, as the other texts here."""
+    target: _builtins.str
+    """What its translation should be."""
+    source_language: _builtins.str
+    """ISO 639-1 code of the text."""
+    target_language: _builtins.str
+    """ISO 639-1 code of its translation."""
+    translation: _builtins.str
+    """The translation of the model; empty: unknown."""
+    context: _builtins.str
+    """Where the text occurs."""
+    memory: _builtins.str
+    """Name of the memory; empty: that of the server."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        target: _builtins.str = ...,
+        source_language: _builtins.str = ...,
+        target_language: _builtins.str = ...,
+        translation: _builtins.str = ...,
+        context: _builtins.str = ...,
+        memory: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "memory", b"memory", "source", b"source", "source_language", b"source_language", "target", b"target", "target_language", b"target_language", "translation", b"translation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CorrectRequest: _TypeAlias = CorrectRequest  # noqa: Y015
+
+@_typing.final
+class CorrectResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    """Id of the correction, by which it is approved."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CorrectResponse: _TypeAlias = CorrectResponse  # noqa: Y015

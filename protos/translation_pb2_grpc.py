@@ -70,6 +70,11 @@ class TranslationServiceStub:
                 request_serializer=protos_dot_translation__pb2.GetModelRequest.SerializeToString,
                 response_deserializer=protos_dot_translation__pb2.Model.FromString,
                 _registered_method=True)
+        self.Correct = channel.unary_unary(
+                '/dragoman.v1.TranslationService/Correct',
+                request_serializer=protos_dot_translation__pb2.CorrectRequest.SerializeToString,
+                response_deserializer=protos_dot_translation__pb2.CorrectResponse.FromString,
+                _registered_method=True)
 
 
 class TranslationServiceServicer:
@@ -149,6 +154,16 @@ class TranslationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Correct(self, request, context):
+        """Stores a correction of a translation, which changes no translation before it is approved.
+
+        Fails with INVALID_ARGUMENT (the message names the field), PERMISSION_DENIED (a server without corrections) or
+        RESOURCE_EXHAUSTED (too many corrections wait).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TranslationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -186,6 +201,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.GetModel,
                     request_deserializer=protos_dot_translation__pb2.GetModelRequest.FromString,
                     response_serializer=protos_dot_translation__pb2.Model.SerializeToString,
+            ),
+            'Correct': grpc.unary_unary_rpc_method_handler(
+                    servicer.Correct,
+                    request_deserializer=protos_dot_translation__pb2.CorrectRequest.FromString,
+                    response_serializer=protos_dot_translation__pb2.CorrectResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -378,6 +398,33 @@ class TranslationService:
             '/dragoman.v1.TranslationService/GetModel',
             protos_dot_translation__pb2.GetModelRequest.SerializeToString,
             protos_dot_translation__pb2.Model.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Correct(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/Correct',
+            protos_dot_translation__pb2.CorrectRequest.SerializeToString,
+            protos_dot_translation__pb2.CorrectResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -77,6 +77,12 @@ class TranslationServiceStub:
     """
     GetModel: _grpc.UnaryUnaryMultiCallable[_translation_pb2.GetModelRequest, _translation_pb2.Model]
     """Returns one model. Fails with NOT_FOUND if the name is unknown."""
+    Correct: _grpc.UnaryUnaryMultiCallable[_translation_pb2.CorrectRequest, _translation_pb2.CorrectResponse]
+    """Stores a correction of a translation, which changes no translation before it is approved.
+
+    Fails with INVALID_ARGUMENT (the message names the field), PERMISSION_DENIED (a server without corrections) or
+    RESOURCE_EXHAUSTED (too many corrections wait).
+    """
 
 @_typing.type_check_only
 class TranslationServiceAsyncStub(TranslationServiceStub):
@@ -127,6 +133,12 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     """
     GetModel: _aio.UnaryUnaryMultiCallable[_translation_pb2.GetModelRequest, _translation_pb2.Model]  # type: ignore[assignment]
     """Returns one model. Fails with NOT_FOUND if the name is unknown."""
+    Correct: _aio.UnaryUnaryMultiCallable[_translation_pb2.CorrectRequest, _translation_pb2.CorrectResponse]  # type: ignore[assignment]
+    """Stores a correction of a translation, which changes no translation before it is approved.
+
+    Fails with INVALID_ARGUMENT (the message names the field), PERMISSION_DENIED (a server without corrections) or
+    RESOURCE_EXHAUSTED (too many corrections wait).
+    """
 
 class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
     """Translates text with one or more models."""
@@ -216,5 +228,17 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.Model, _abc.Awaitable[_translation_pb2.Model]]:
         """Returns one model. Fails with NOT_FOUND if the name is unknown."""
+
+    @_abc_1.abstractmethod
+    def Correct(
+        self,
+        request: _translation_pb2.CorrectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.CorrectResponse, _abc.Awaitable[_translation_pb2.CorrectResponse]]:
+        """Stores a correction of a translation, which changes no translation before it is approved.
+
+        Fails with INVALID_ARGUMENT (the message names the field), PERMISSION_DENIED (a server without corrections) or
+        RESOURCE_EXHAUSTED (too many corrections wait).
+        """
 
 def add_TranslationServiceServicer_to_server(servicer: TranslationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -125,7 +125,7 @@ def build_core(
         sandbox,
         glossaries,
         memories,
-        CorrectionStore(state) if state is not None and settings.corrections else None,
+        CorrectionStore(state, settings.memory) if state is not None and settings.corrections else None,
         on_demand,
         Dispatcher(
             keeper,
@@ -174,6 +174,7 @@ def build_grpc(core: Core, *, shared: bool) -> GrpcApi:
         core.models,
         core.metrics,
         [OpenInferenceGrpc(open_inference, core.metrics, core.max_values)],
+        core.corrections,
         security=core.security,
         load_shedder=core.load_shedder,
         limits=GrpcLimits(
@@ -284,7 +285,7 @@ class RestBuilder:
             HttpModels(core.models, reload, reloads=reloads).routes,
             HttpDocuments(documents.jobs, documents.translator, documents.reader).routes,
             HttpGlossaries(core.glossaries, self._reader, self._glossary_files).routes,
-            HttpMemories(core.memories, core.corrections, core.sandbox, readers, core.settings.memory).routes,
+            HttpMemories(core.memories, core.corrections, core.sandbox, readers).routes,
         ]
 
     def _key_routes(self) -> list[RouteGroup]:

@@ -1,6 +1,7 @@
 """The commands `dragoman memory` on shared memories, and `dragoman corrections` on those of all clients."""
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pydantic import Field
@@ -9,16 +10,16 @@ from pydantic_settings import CliPositionalArg
 from dragoman.model.errors import UserError
 from dragoman.model.text_table import format_table
 from dragoman.serve.commands.state import StateCommand
+from dragoman.serve.documents.pairs import PART_BYTES, PairsError, format_of, read_pairs, write_pairs
+from dragoman.serve.host.state import State
 from dragoman.serve.keys.key import time_text
 from dragoman.serve.memory.corrections import MAX_CORRECTIONS, CorrectionStore
-from dragoman.serve.memory.entry import OPERATOR, Pair
-from dragoman.serve.memory.files import PART_BYTES, PairsError, format_of, read_pairs, write_pairs
+from dragoman.serve.memory.entry import OPERATOR, Entry, Pair
 from dragoman.serve.memory.store import MemoryStore, Wanted
 
 
-class _FileCommand(StateCommand):
-    name: CliPositionalArg[str] = Field(description="Name of the memory")
-    file: CliPositionalArg[Path] = Field(description="File of pairs: tmx or tsv")
+class _PairsCommand(StateCommand):
+    file: CliPositionalArg[Path] = Field(description="File of pairs: tmx, tsv, po, xliff or xlf")
     source_language: CliPositionalArg[str] = Field(description="ISO 639-1 code of the texts")
     target_language: CliPositionalArg[str] = Field(description="ISO 639-1 code of their translations")
 
@@ -26,8 +27,18 @@ class _FileCommand(StateCommand):
     def pair(self) -> Pair:
         return Pair(self.source_language, self.target_language)
 
+    def write(self, read: Callable[[State], Iterable[Entry]]) -> None:
+        """Writes pairs of the database to the file."""
+        kind = format_of(self.file)
+        with self.open() as state, self.file.open("w", encoding="utf-8") as file:
+            file.writelines(write_pairs(read(state), kind, self.pair))
 
-class ImportMemoryCommand(_FileCommand):
+
+class _NamedCommand(StateCommand):
+    name: CliPositionalArg[str] = Field(description="Name of the memory")
+
+
+class ImportMemoryCommand(_PairsCommand, _NamedCommand):
     """Add the pairs of a file to a shared memory, which is made if it is missing. Running servers have them at once."""
 
     def cli_cmd(self) -> None:
@@ -41,14 +52,12 @@ class ImportMemoryCommand(_FileCommand):
             raise UserError(f"{self.file}: {error}") from error
 
 
-class ExportMemoryCommand(_FileCommand):
+class ExportMemoryCommand(_PairsCommand, _NamedCommand):
     """Write the entries of a shared memory to a file."""
 
     def cli_cmd(self) -> None:
         """Writes the file."""
-        kind = format_of(self.file)
-        with self.open() as state, self.file.open("w", encoding="utf-8") as file:
-            file.writelines(write_pairs(MemoryStore(state).texts(OPERATOR, self.name, self.pair), kind, self.pair))
+        self.write(lambda state: MemoryStore(state).texts(OPERATOR, self.name, self.pair))
 
 
 class ListMemoriesCommand(StateCommand):
@@ -94,6 +103,14 @@ class ListCorrectionsCommand(StateCommand):
             found = [row._asdict() for row in store.list_all(OPERATOR, limit=MAX_CORRECTIONS)]
             for item in store.terms(OPERATOR) if self.terms else found:
                 print(json.dumps(item, ensure_ascii=False))
+
+
+class ExportCorrectionsCommand(_PairsCommand):
+    """Write the approved corrections of all clients to a file."""
+
+    def cli_cmd(self) -> None:
+        """Writes the file."""
+        self.write(lambda state: CorrectionStore(state).approved(self.pair))
 
 
 class ApproveCorrectionsCommand(StateCommand):

@@ -79,6 +79,19 @@ def _decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:
     return text, encode
 
 
+def read_po_pairs(content: bytes) -> Iterator[tuple[str, str, str]]:
+    """Yields text, translation and context of messages that are not fuzzy, of plurals two; raises DocumentError."""
+    text, _ = _decode(content)
+    for entry in _entries(text):
+        texts = {name: member.text for name, member in entry.fields.items()}
+        translations = [text for name, text in texts.items() if name.startswith("msgstr")]
+        if entry.fuzzy or not texts.get("msgid") or not translations:
+            continue
+        yield texts["msgid"], translations[0], texts.get("msgctxt", "")
+        if "msgid_plural" in texts:
+            yield texts["msgid_plural"], translations[-1], texts.get("msgctxt", "")
+
+
 def _entries(text: str) -> Iterator[_Entry]:
     entry: _Entry | None = None
     flags: int | None = None

@@ -13,6 +13,8 @@ from grpc_reflection.v1alpha import reflection
 
 from dragoman.protos.translation_pb2 import (
     DESCRIPTOR,
+    CorrectRequest,
+    CorrectResponse,
     DetectRequest,
     GetModelRequest,
     ListModelsRequest,
@@ -21,7 +23,7 @@ from dragoman.protos.translation_pb2 import (
 )
 from dragoman.serve.edge.auth import Security
 from dragoman.serve.edge.load_shedding import GRPC_ITERATIONS, GRPC_SECONDS, Arrivals, LoadShedder
-from dragoman.serve.errors import InvalidRequestError, ServiceError
+from dragoman.serve.errors import ForbiddenError, InvalidRequestError, ServiceError
 from dragoman.serve.grpc import messages
 from dragoman.serve.grpc.answers import write_score_message, write_stream_message, write_translation_message
 from dragoman.serve.grpc.call import Context, RecordedCall, answer, send
@@ -34,7 +36,10 @@ from dragoman.serve.grpc.reflection import Reflection
 from dragoman.serve.grpc.server import GrpcServer
 from dragoman.serve.grpc.service import GrpcService
 from dragoman.serve.grpc.waits import idle_streams
+from dragoman.serve.host.threads import MEMORIES
 from dragoman.serve.http.server import ListenError
+from dragoman.serve.memory.corrections import Correction, CorrectionStore
+from dragoman.serve.memory.entry import Client, Entry, Pair
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.observability.metrics import ServiceMetrics
 from dragoman.serve.observability.request_metrics import Method
@@ -80,15 +85,17 @@ class GrpcApi:
         models: ModelRegistry,
         metrics: ServiceMetrics,
         further: Collection[GrpcService],
+        corrections: CorrectionStore | None,
         *,
         security: Security,
         load_shedder: LoadShedder,
         limits: GrpcLimits,
     ) -> None:
-        """Builds the server without listening. Requires a running event loop."""
+        """Builds the server without listening. Requires a running event loop. `corrections`: None: it takes none."""
         self._limits = limits
         self._dispatcher = dispatcher
         self._models = models
+        self._corrections = corrections
         self._metrics = metrics
         self._load_shedder = load_shedder
         self._draining: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -117,6 +124,7 @@ class GrpcApi:
             "Detect": self._handler("other", DetectRequest, self._detect),
             "ListModels": self._handler("other", ListModelsRequest, self._list_models),
             "GetModel": self._handler("other", GetModelRequest, self._get_model),
+            "Correct": self._handler("other", CorrectRequest, self._correct),
         }
         services = {
             SERVICE: self._handlers,
@@ -273,3 +281,12 @@ class GrpcApi:
 
     async def _get_model(self, message: GetModelRequest, *_: object) -> Message:
         return messages.model_message(self._models.get(message.name).describe())
+
+    async def _correct(self, message: CorrectRequest, _: float | None, record: RequestRecord) -> Message:
+        if self._corrections is None:
+            raise ForbiddenError("corrections: expected a server with --corrections")
+        pair = Pair(message.source_language, message.target_language)
+        entry = Entry(message.source, message.target, message.context)
+        correction = Correction(pair, entry, message.translation, message.memory)
+        client = Client(record.account_id, record.caller, record.approves)
+        return CorrectResponse(id=await MEMORIES.run(self._corrections.add, client, correction))

@@ -32,3 +32,5 @@ TERMS = Threads("terms", 4)
 MEMORIES = Threads("memories", 4)
 # Memories as requests for translation use them.
 RECALLS = Threads("recalls", 4)
+# Texts of memories that are similar to those of requests, which takes tens of milliseconds.
+SUGGESTIONS = Threads("suggestions", 2)

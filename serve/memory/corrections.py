@@ -15,7 +15,9 @@ from dragoman.serve.errors import ForbiddenError, InvalidRequestError, MemoryNot
 from dragoman.serve.host.state import State, largest_share
 from dragoman.serve.memory import store
 from dragoman.serve.memory.entry import Client, Entry, Pair
-from dragoman.serve.memory.store import COLUMNS, ENTRIES, MEMORIES, SHARED
+from dragoman.serve.memory.pattern import read_pattern
+from dragoman.serve.memory.similar import add_to_index
+from dragoman.serve.memory.tables import COLUMNS, ENTRIES, MEMORIES, SHARED, SHOWN, TABLES, WAITING
 
 # Corrections of four texts of 10,000 characters each would take 400 MB.
 MAX_CORRECTIONS = 10_000
@@ -24,25 +26,26 @@ DEFAULT_MEMORY = "corrections"
 # A term that was corrected this many times the same way is proposed.
 MIN_REPETITIONS = 3
 _MAX_TERM_WORDS = 4
+_CORRECTION = "correction"
 _WORDS = re.compile(r"\w+")
 
 
 class Correction(NamedTuple):
-    """A text with its translation as it should be, and as the model made it (empty: unknown)."""
+    """A text with its translation as it should be, and as the model made it; empty: unknown, or the default memory."""
 
     pair: Pair
     entry: Entry
     translation: str = ""
-    memory: str = DEFAULT_MEMORY
+    memory: str = ""
 
 
 class CorrectionStore:
     """The corrections of all clients. Thread-safe; all methods may wait for the database."""
 
-    def __init__(self, state: State) -> None:
-        """Creates the tables that are missing, and moves suggestions of earlier versions."""
-        state.create(store.TABLES)
-        self._state = state
+    def __init__(self, state: State, memory: str | None = None) -> None:
+        """Creates the tables that are missing, and moves suggestions of earlier versions; `memory`: the default one."""
+        state.create(TABLES)
+        self._state, self._memory = state, memory or DEFAULT_MEMORY
         with state.writing() as connection:
             if sa.inspect(connection).has_table("suggestions"):
                 _move_suggestions(connection)
@@ -54,16 +57,14 @@ class CorrectionStore:
         """
         counts = sa.select(sa.func.count(), sa.func.count().filter(COLUMNS.author == client.author))
         with self._state.writing() as connection:
-            stored, owned = connection.execute(counts.where(store.WAITING)).one()
+            stored, owned = connection.execute(counts.where(WAITING)).one()
             if owned >= (most := largest_share(MAX_CORRECTIONS, stored - owned, first=owned == 0)):
                 raise MemoryStoreFullError(f"{owned} corrections of this client wait, expected at most {most}")
-            return _add(connection, client, correction)
+            return _add(connection, client, correction._replace(memory=correction.memory or self._memory))
 
     def list_all(self, client: Client, *, after: int = 0, limit: int = store.BATCH) -> list[sa.Row[Any]]:
         """Returns corrections with ids above one, in their order; those of others only if the client may approve."""
-        with self._state.reading() as connection:
-            wanted = _waiting(client).where(COLUMNS.id > after)
-            return list(connection.execute(wanted.order_by(COLUMNS.id).limit(limit)))
+        return self._read(_waiting(client).where(COLUMNS.id > after).order_by(COLUMNS.id).limit(limit))
 
     def approve(self, client: Client, ids: Sequence[int]) -> int:
         """Lets corrections count from now on, and returns how many there were.
@@ -77,7 +78,17 @@ class CorrectionStore:
             for row in found:
                 version = store.grow(connection, row.memory_id, 1, store.size_of(row._asdict()))
                 connection.execute(sa.update(ENTRIES).where(COLUMNS.id == row.id).values(version=version))
+                pair = Pair(row.source_language, row.target_language)
+                add_to_index(connection, row.memory_id, pair, [(row.id, read_pattern(row.source).key)])
         return len(found)
+
+    def approved(self, pair: Pair) -> Iterator[Entry]:
+        """Yields the approved corrections of all clients for a pair of languages."""
+        shown, after = [COLUMNS[name] for name in ("id", *Entry._fields)], 0
+        wanted = sa.select(*shown).where(*store.Wanted(*pair, origin=_CORRECTION).conditions()).order_by(COLUMNS.id)
+        while found := self._read(wanted.where(COLUMNS.id > after).limit(store.BATCH)):
+            after = found[-1].id
+            yield from (Entry(row.source, row.target, row.context) for row in found)
 
     def delete(self, client: Client, ids: Sequence[int]) -> int:
         """Deletes corrections that the client may see, and returns how many; raises MemoryNotFoundError for others."""
@@ -96,13 +107,17 @@ class CorrectionStore:
             raise ForbiddenError("terms: expected an API key that may approve")
         return list(_terms(self.list_all(client, limit=MAX_CORRECTIONS)))
 
+    def _read(self, query: sa.Select[Any]) -> list[sa.Row[Any]]:
+        with self._state.reading() as connection:
+            return list(connection.execute(query))
+
 
 def _waiting(client: Client) -> sa.Select[Any]:
     """Returns a query for the corrections that a client may see."""
     visible = store.usable(client) if client.approves else COLUMNS.author == client.author
     visible = sa.true() if client.account is None else visible
-    shown = *store.SHOWN, COLUMNS.translation, COLUMNS.memory_id, MEMORIES.c.name.label("memory")
-    return sa.select(*shown).select_from(ENTRIES.join(MEMORIES)).where(store.WAITING, visible)
+    shown = *SHOWN, COLUMNS.translation, COLUMNS.memory_id, MEMORIES.c.name.label("memory")
+    return sa.select(*shown).select_from(ENTRIES.join(MEMORIES)).where(WAITING, visible)
 
 
 def _find(connection: sa.Connection, client: Client, ids: Sequence[int]) -> Sequence[sa.Row[Any]]:
@@ -117,7 +132,7 @@ def _add(connection: sa.Connection, client: Client, correction: Correction) -> i
     own = sa.select(columns.id).where(columns.account == client.account, columns.name == correction.memory)
     account = client.account if connection.execute(own).first() else SHARED
     memory_id = store.memory_id(connection, account or SHARED, correction.memory)
-    (row,) = store.prepare(correction.pair, [correction.entry], "correction", client.author, correction.translation)
+    ((row, _),) = store.prepare(correction.pair, [correction.entry], _CORRECTION, client.author, correction.translation)
     made = sa.insert(ENTRIES).values(**row, memory_id=memory_id, version=0).returning(COLUMNS.id)
     return int(connection.execute(made).scalar_one())
 
@@ -126,7 +141,8 @@ def _move_suggestions(connection: sa.Connection) -> None:
     """Makes the suggestions of earlier versions corrections, and drops their table."""
     old = sa.Table("suggestions", sa.MetaData(), autoload_with=connection)
     for row in connection.execute(sa.select(old).order_by(old.c.number)).mappings().all():
-        correction = Correction(Pair(row["source"], row["target"]), Entry(row["q"], row["s"]))
+        entry = Entry(row["q"], row["s"])
+        correction = Correction(Pair(row["source"], row["target"]), entry, memory=DEFAULT_MEMORY)
         with suppress(InvalidRequestError):  # longer than a text may be
             _add(connection, Client("", row.get("owner", "")), correction)
     old.drop(connection)

@@ -1,5 +1,6 @@
 """A pair of texts, its languages, and who uses it."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -16,6 +17,16 @@ class Entry(NamedTuple):
     source: str
     target: str
     context: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """An entry that is similar to a text, with the name of its memory; `similarity`: from 0.7 to 1."""
+
+    source: str
+    target: str
+    similarity: float
+    memory: str
 
 
 class Client(NamedTuple):

@@ -16,61 +16,36 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from dragoman.serve.errors import ForbiddenError, InvalidRequestError, MemoryNotFoundError, MemoryStoreFullError
-from dragoman.serve.host.state import Identifier, State, largest_share
-from dragoman.serve.memory.entry import Client, Entry, Pair
+from dragoman.serve.host.state import State, largest_share
+from dragoman.serve.memory.entry import Client, Entry, Pair, Suggestion
 from dragoman.serve.memory.pattern import Pattern, read_pattern
+from dragoman.serve.memory.similar import MAX_CHARACTERS, add_to_index, find_candidates, similarity_of
+from dragoman.serve.memory.tables import (
+    COLUMNS,
+    ENTRIES,
+    MAX_LANGUAGE_CHARACTERS,
+    MAX_NAME_CHARACTERS,
+    MEMORIES,
+    SHARED,
+    SHINGLES,
+    SHOWN,
+    SIZE,
+    TABLES,
+    TEXTS,
+    VERSION,
+)
 
-MAX_NAME_CHARACTERS = 64
-MAX_LANGUAGE_CHARACTERS = 35
 MAX_TEXT_CHARACTERS = 10_000
 # The limits of all clients together; see `largest_share`.
 MAX_STORED_ENTRIES = 4_000_000
 MAX_STORED_BYTES = 2 << 30
-# The account of what is shared.
-SHARED = ""
 # Entries per transaction, so that other writers wait for milliseconds.
 BATCH = 5000
 _TEXTS_PER_QUERY = 500
 _ENTRIES_PER_KEY = 20
-_VERSION = "version"
+# Suggestions for a text.
+MAX_SUGGESTIONS = 3
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_TEXTS = (*Entry._fields, "translation")
-
-TABLES = sa.MetaData()
-MEMORIES = sa.Table(
-    "memories",
-    TABLES,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("account", sa.Text, nullable=False),
-    sa.Column("name", Identifier(MAX_NAME_CHARACTERS), nullable=False),
-    *(sa.Column(name, sa.BigInteger, nullable=False) for name in (_VERSION, "entry_count", "entry_bytes")),
-    sa.Column("changed_seconds", sa.Double, nullable=False),
-    sa.UniqueConstraint("account", "name"),
-    sqlite_autoincrement=True,
-)
-_WAITS = sa.text("version = 0")
-ENTRIES = sa.Table(
-    "memory_entries",
-    TABLES,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("memory_id", sa.Integer, sa.ForeignKey("memories.id", ondelete="CASCADE"), nullable=False),
-    # The hash of the pair of languages and the pattern of the source.
-    sa.Column("digest", sa.BigInteger, nullable=False),
-    *(sa.Column(name, Identifier(MAX_LANGUAGE_CHARACTERS), nullable=False) for name in Pair._fields),
-    # What the model wrote in place of the target may be unknown, and then is empty.
-    *(sa.Column(name, sa.Text, nullable=False) for name in (*_TEXTS, "origin", "author")),
-    sa.Column("created_seconds", sa.Double, nullable=False),
-    # The version of the memory from which on the entry counts; 0: it is a correction that waits for approval.
-    sa.Column(_VERSION, sa.BigInteger, nullable=False),
-    sa.Index("memory_entries_by_digest", "memory_id", "digest"),
-    sa.Index("memory_entries_that_wait", "author", sqlite_where=_WAITS, postgresql_where=_WAITS),
-    sqlite_autoincrement=True,
-)
-COLUMNS = ENTRIES.c
-WAITING = sa.literal_column("memory_entries.version", sa.BigInteger) == sa.literal_column("0")
-SIZE = sum((sa.func.length(COLUMNS[name]) for name in _TEXTS), sa.literal(0))
-# The columns that people see.
-SHOWN = [COLUMNS[name] for name in ("id", *Pair._fields, *Entry._fields, "origin", "author", "created_seconds")]
 
 
 class Memory(NamedTuple):
@@ -93,16 +68,15 @@ class Wanted(NamedTuple):
     author: str | None = None
     before_seconds: float | None = None
 
-    @property
-    def conditions(self) -> Iterator[sa.ColumnElement[bool]]:
-        """The conditions of a query."""
-        yield COLUMNS.version > 0
+    def conditions(self, columns: sa.ColumnCollection[str, Any] = COLUMNS) -> Iterator[sa.ColumnElement[bool]]:
+        """Yields the conditions of a query for entries, or for what has their columns."""
+        yield columns.version > 0
         *equal, before_seconds = self
         yield from (
-            COLUMNS[name] == value for name, value in zip(self._fields, equal, strict=False) if value is not None
+            columns[name] == value for name, value in zip(self._fields, equal, strict=False) if value is not None
         )
         if before_seconds is not None:
-            yield COLUMNS.created_seconds < before_seconds
+            yield columns.created_seconds < before_seconds
 
 
 class MemoryStore:
@@ -133,7 +107,7 @@ class MemoryStore:
         for batch in iter(lambda: list(islice(left, BATCH)), []):
             rows = list(prepare(pair, batch, "import", client.author))
             with self._state.writing() as connection:
-                added += _insert_new(connection, memory_id(connection, account, name), rows)
+                added += _insert_new(connection, memory_id(connection, account, name), pair, rows)
                 _check_share(connection, account)
         return added
 
@@ -151,7 +125,7 @@ class MemoryStore:
             if wanted.author is not None and not sees_authors:
                 raise ForbiddenError("author: expected an API key that may approve, for a shared memory")
             shown = [column for column in SHOWN if sees_authors or column is not COLUMNS.author]
-            query = sa.select(*shown).where(COLUMNS.memory_id == memory.id, COLUMNS.id > after, *wanted.conditions)
+            query = sa.select(*shown).where(COLUMNS.memory_id == memory.id, COLUMNS.id > after, *wanted.conditions())
             return list(connection.execute(query.order_by(COLUMNS.id).limit(limit)))
 
     def texts(self, client: Client, name: str, pair: Pair) -> Iterator[Entry]:
@@ -166,7 +140,7 @@ class MemoryStore:
         with self._state.writing() as connection:
             (memory,) = _named(connection, client, [name])
             _writable(client, shared=memory.shared)
-            own = COLUMNS.memory_id == memory.id, *(() if wanted is None else wanted.conditions)
+            own = COLUMNS.memory_id == memory.id, *(() if wanted is None else wanted.conditions())
             size_bytes = connection.execute(sa.select(sa.func.sum(SIZE)).where(*own)).scalar() or 0
             count = connection.execute(sa.delete(ENTRIES).where(*own)).rowcount
             grow(connection, memory.id, -count, -int(size_bytes))
@@ -177,12 +151,17 @@ class MemoryStore:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Finds texts in memories, those that count first, which must be usable. Thread-safe."""
+    """Finds texts in memories, those that count first, which must be usable. Thread-safe.
+
+    Attributes:
+        whole_texts: whether only whole texts are to be found, not their sentences.
+    """
 
     state: State
     usable: sa.ColumnElement[bool]
     memories: Sequence[Memory]
     pair: Pair
+    whole_texts: bool = False
 
     def _select(self, texts: Mapping[str, int]) -> sa.Select[Any]:
         """Returns a query for entries by digest and memory: those with the spelling of a text, then the newest."""
@@ -192,7 +171,7 @@ class Recall:
         group, order = (COLUMNS.memory_id, COLUMNS.digest), (spelled.desc(), COLUMNS.id.desc())
         place = sa.func.row_number().over(partition_by=group, order_by=order).label("place")
         selected = sa.select(COLUMNS.id, *group, COLUMNS.source, COLUMNS.target, place)
-        wanted = *Wanted(*self.pair).conditions, COLUMNS.digest.in_(set(texts.values()))
+        wanted = *Wanted(*self.pair).conditions(), COLUMNS.digest.in_(set(texts.values()))
         placed = selected.select_from(ENTRIES.join(MEMORIES)).where(named, self.usable, *wanted).subquery()
         return sa.select(placed).where(placed.c.place <= _ENTRIES_PER_KEY)
 
@@ -209,6 +188,32 @@ class Recall:
         for row in sorted(found.values(), key=lambda row: (numbers[row.memory_id], -row.id)):
             matches.setdefault(keys[row.digest], []).append(Entry(row.source, row.target))
         return matches
+
+    def find_similar(self, key: str) -> list[Suggestion]:
+        """Returns the entries whose patterns are similar to one, at most `MAX_SUGGESTIONS` with different translations.
+
+        The most similar ones come first, of equal similarity those of an earlier memory, then the newest.
+        """
+        if len(key) > MAX_CHARACTERS:
+            return []
+        names = {memory.id: memory.name for memory in self.memories}
+        order = list(names)
+        mine = SHINGLES.c.memory_id.in_(names), self.usable
+        readable = sa.select(SHINGLES.c.postings).select_from(SHINGLES.join(MEMORIES)).where(*mine)
+        with self.state.reading() as connection:
+            ids = find_candidates(connection, readable, self.pair, key)
+            # With a limit, the database reads the entries by their ids, not all of the memories.
+            chosen = sa.select(ENTRIES).where(COLUMNS.id.in_(ids)).limit(len(ids)).subquery()
+            usable = sa.and_(MEMORIES.c.id == chosen.c.memory_id, self.usable, MEMORIES.c.id.in_(names))
+            wanted = Wanted(*self.pair).conditions(chosen.c)
+            rows = connection.execute(sa.select(chosen).join(MEMORIES, usable).where(*wanted)).all()
+        rated = [(similarity_of(key, read_pattern(row.source).key), row) for row in rows]
+        rated.sort(key=lambda item: (-item[0], order.index(item[1].memory_id), -item[1].id))
+        found = dict[str, Suggestion]()
+        for rating, row in rated:
+            if rating and row.target not in found and len(found) < MAX_SUGGESTIONS:
+                found[row.target] = Suggestion(row.source, row.target, rating, names[row.memory_id])
+        return list(found.values())
 
 
 def _list(connection: sa.Connection, wanted: sa.ColumnElement[bool]) -> list[Memory]:
@@ -244,25 +249,29 @@ def _writable(client: Client, *, shared: bool) -> str:
 
 def prepare(
     pair: Pair, entries: Sequence[Entry], origin: str, author: str, translation: str = ""
-) -> Iterator[dict[str, Any]]:
-    """Yields the rows of entries, but for memory and version; raises InvalidRequestError for an invalid one."""
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yields the row of each entry, but for memory and version, and the key of its pattern.
+
+    Raises InvalidRequestError for an invalid entry.
+    """
     common = {**pair._asdict(), "origin": origin, "author": author, "created_seconds": time.time()}
     for field, code in pair._asdict().items():
         _check(field, code, MAX_LANGUAGE_CHARACTERS)
     for entry in entries:
         # PostgreSQL has no null characters.
-        texts = {name: text.replace("\0", "") for name, text in zip(_TEXTS, (*entry, translation), strict=True)}
+        texts = {name: text.replace("\0", "") for name, text in zip(TEXTS, (*entry, translation), strict=True)}
         for field, text in texts.items():
             least = 1 if field in ("source", "target") else 0
             if len(text) > MAX_TEXT_CHARACTERS or len(text.strip()) < least or _SURROGATES.search(text):
                 expected = f"{least} to {MAX_TEXT_CHARACTERS}, not blank and no surrogates"
                 raise InvalidRequestError(field, f"{len(text)} characters, expected {expected}")
-        yield {**common, **texts, "digest": _digest(pair, read_pattern(texts["source"]).key)}
+        key = read_pattern(texts["source"]).key
+        yield {**common, **texts, "digest": _digest(pair, key)}, key
 
 
 def size_of(row: Mapping[str, Any]) -> int:
     """Returns what an entry counts for, in characters, as `SIZE` does."""
-    return sum(len(row[name]) for name in _TEXTS)
+    return sum(len(row[name]) for name in TEXTS)
 
 
 def _check(field: str, text: str, most: int) -> None:
@@ -270,17 +279,25 @@ def _check(field: str, text: str, most: int) -> None:
         raise InvalidRequestError(field, f"expected 1 to {most} printable characters")
 
 
-def _insert_new(connection: sa.Connection, into: int, rows: Sequence[dict[str, Any]]) -> int:
+def _insert_new(connection: sa.Connection, into: int, pair: Pair, rows: Sequence[tuple[dict[str, Any], str]]) -> int:
     """Adds those rows to a memory that it does not have, and returns how many."""
-    is_known = COLUMNS.memory_id == into, COLUMNS.version > 0, COLUMNS.digest.in_({row["digest"] for row in rows})
+    # Literal numbers take a tenth of the time of parameters.
+    digests: sa.BindParameter[int] = sa.bindparam(
+        "digests", [row["digest"] for row, _ in rows], expanding=True, literal_execute=True
+    )
+    is_known = COLUMNS.memory_id == into, COLUMNS.version > 0, COLUMNS.digest.in_(digests)
     known = set(
         map(tuple, connection.execute(sa.select(COLUMNS.digest, COLUMNS.source, COLUMNS.target).where(*is_known)))
     )
-    new = {(row["digest"], row["source"], row["target"]): row for row in rows}
-    added = [row for content, row in new.items() if content not in known]
+    new = {(row["digest"], row["source"], row["target"]): (row, key) for row, key in rows}
+    added = [row for content, (row, _) in new.items() if content not in known]
     if added:
-        counted = {"memory_id": into, _VERSION: grow(connection, into, len(added), sum(map(size_of, added)))}
+        counted = {"memory_id": into, VERSION: grow(connection, into, len(added), sum(map(size_of, added)))}
+        last = connection.execute(sa.select(sa.func.max(COLUMNS.id))).scalar() or 0
         connection.execute(sa.insert(ENTRIES), [{**row, **counted} for row in added])
+        ids = connection.execute(sa.select(COLUMNS.id).where(COLUMNS.id > last).order_by(COLUMNS.id)).scalars()
+        keys = [key for content, (_, key) in new.items() if content not in known]
+        add_to_index(connection, into, pair, list(zip(ids, keys, strict=True)))
     return len(added)
 
 
@@ -290,7 +307,7 @@ def memory_id(connection: sa.Connection, account: str, name: str) -> int:
     query = sa.select(MEMORIES.c.id).where(MEMORIES.c.account == account, MEMORIES.c.name == name)
     found = connection.execute(query).scalar()
     if found is None:
-        counts = dict.fromkeys((_VERSION, "entry_count", "entry_bytes", "changed_seconds"), 0)
+        counts = dict.fromkeys((VERSION, "entry_count", "entry_bytes", "changed_seconds"), 0)
         made = sa.insert(MEMORIES).values(account=account, name=name, **counts).returning(MEMORIES.c.id)
         found = connection.execute(made).scalar_one()
     return int(found)
@@ -303,7 +320,7 @@ def grow(connection: sa.Connection, changed_id: int, count: int, size_bytes: int
         "entry_count": columns.entry_count + count,
         "entry_bytes": columns.entry_bytes + size_bytes,
     }
-    values |= {_VERSION: columns.version + 1, "changed_seconds": time.time()}
+    values |= {VERSION: columns.version + 1, "changed_seconds": time.time()}
     changed = sa.update(MEMORIES).where(columns.id == changed_id).values(values).returning(columns.version)
     return int(connection.execute(changed).scalar_one())
 

@@ -174,6 +174,10 @@ class Replica:
         """Returns one model."""
         return await self._answer("GetModel", data, grpc_context)
 
+    async def Correct(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802
+        """Stores a correction."""
+        return await self._answer("Correct", data, grpc_context)
+
     async def TranslateStream(  # noqa: N802
         self, data: bytes, grpc_context: ProxyContext
     ) -> AsyncGenerator[Message]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from dragoman.serve.errors import ForbiddenError, InvalidRequestError
+from dragoman.serve.errors import ForbiddenError
 from dragoman.serve.memory.entry import Client, Pair
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.observability.request_metrics import NO_MODEL
@@ -28,7 +28,7 @@ from dragoman.serve.translation.attention import AttentionRequest, AttentionResp
 from dragoman.serve.translation.detection import DetectResponse, best_guess, detect_languages
 from dragoman.serve.translation.job import Job
 from dragoman.serve.translation.markup import PLAIN
-from dragoman.serve.translation.recall import find_recall
+from dragoman.serve.translation.recall import find_known, find_recall
 from dragoman.serve.translation.request import AUTO, ScoreRequest, TranslateRequest
 from dragoman.serve.translation.response import Pivot, ScoreResponse, TranslationDelta, TranslationResponse
 from dragoman.serve.translation.shares import Outcome
@@ -314,19 +314,18 @@ class Dispatcher:
             stored = None if self._glossaries is None else self._glossaries.of(record.account_id, record.caller)
             ends = hops[0][0].direction.source, hops[-1][0].direction.target
             indexes = await find_indexes(request, stored, *ends)
+        recall: Recall | None = None
+        if request.memory or self._memory is not None:
+            client, pair = Client(record.account_id), Pair(hops[0][0].direction.source, hops[-1][0].direction.target)
+            recall = await find_recall(request, self._memories, client, self._memory, pair)
         if len(hops) == 1:
             ((hop, pipeline),) = hops
-            recall: Recall | None = None
-            if request.memory or self._memory is not None:
-                client, pair = Client(record.account_id), Pair(hop.direction.source, hop.direction.target)
-                recall = await find_recall(request, self._memories, client, self._memory, pair)
             glossary = [TextTerms(indexes)] * len(request.text) if indexes else ()
             job = pipeline.limits.prepare(request, hop.direction, deadline_seconds, glossary, recall)
             return pipeline.translator, job
-        if request.memory:
-            raise InvalidRequestError("memory", "expected none: the translation goes through a third language")
         first, last = hops
-        job = await self._via_pivot(request, indexes, deadline_seconds, (first, last), uses)
+        whole = recall and replace(recall, whole_texts=True)
+        job = await self._via_pivot(request, indexes, deadline_seconds, (first, last), uses, recall=whole)
         uses.enter_context(pivot.explained(first[0].direction.target))
         return last[1].translator, job
 
@@ -363,8 +362,12 @@ class Dispatcher:
         deadline_seconds: float,
         hops: tuple[tuple[Hop, Pipeline], tuple[Hop, Pipeline]],
         uses: ExitStack,
+        *,
+        recall: "Recall | None",
     ) -> Job:
         """Translates into the pivot language and prepares the second hop; both share the deadline.
+
+        The first hop translates no text that a memory has in the last language; the second hop keeps it as it is.
 
         Rows are reserved in both models first, until `uses` ends: a request that the second model refuses costs no
         translation by the first. If one model does both, the second hop reserves when the first is done: a request must
@@ -376,7 +379,7 @@ class Dispatcher:
         request_first = request._replace(options=first_options, target_prefix=())
         terms = TextTerms(indexes, traced=True)
         glossary = [terms] * len(request.text) if indexes else ()
-        job = first.limits.prepare(request_first, first_hop.direction, deadline_seconds, glossary)
+        job = first.limits.prepare(request_first, first_hop.direction, deadline_seconds, glossary, recall)
         place = last.limits.prepare(request_last, last_hop.direction, deadline_seconds, glossary)
         # All requests reserve in the order of model names: requests in opposite directions cannot deadlock.
         ahead = [(first_hop.model, first, job), *([] if last is first else [(last_hop.model, last, place)])]
@@ -391,7 +394,9 @@ class Dispatcher:
                 if indexes
                 else ()
             )
-            job = last.limits.prepare(request_last, last_hop.direction, deadline_seconds, followed)
+            job = last.limits.prepare(
+                request_last, last_hop.direction, deadline_seconds, followed, find_known(response.translations)
+            )
         job.reservation, job.before = place.reservation, (response, between)
         return job
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dragoman.serve.documents.pairs import FORMATS, MEDIA_TYPES, READ, PairsFormat, write_pairs
 from dragoman.serve.edge.bodies import BodyParser
 from dragoman.serve.edge.interface import json_response
 from dragoman.serve.edge.problems import problem_documentation
@@ -18,9 +19,8 @@ from dragoman.serve.edge.route_table import MEMORIES, Route, RouteGroup
 from dragoman.serve.edge.schemas import TEXT, content_of, inlined_schema, json_body
 from dragoman.serve.errors import ForbiddenError, InvalidRequestError, MemoryNotFoundError
 from dragoman.serve.host.threads import MEMORIES as MEMORY_THREADS
-from dragoman.serve.memory.corrections import DEFAULT_MEMORY, Correction, CorrectionStore
+from dragoman.serve.memory.corrections import Correction, CorrectionStore
 from dragoman.serve.memory.entry import Client, Entry, Pair
-from dragoman.serve.memory.files import FORMATS, MEDIA_TYPES, READ, PairsFormat, write_pairs
 from dragoman.serve.memory.store import BATCH, MemoryStore, Wanted
 from dragoman.serve.sandbox.sandbox import Sandbox
 from dragoman.serve.sandbox.worker import MEBIBYTE, Limits, Refusal
@@ -59,14 +59,11 @@ class HttpMemories:
         corrections: CorrectionStore | None,
         sandbox: Sandbox,
         readers: tuple[RequestReader, RequestReader],
-        memory: str | None,
     ) -> None:
-        """Creates the handlers; `memory`: name of the memory of corrections that name none, else `DEFAULT_MEMORY`."""
         self._store = store
         self._correction_store = corrections
         self._sandbox = sandbox
         self._reader, self._file_reader = readers
-        self._memory = memory or DEFAULT_MEMORY
         self._parser = BodyParser(CorrectionBody, len(CorrectionBody.model_fields) + 1)
 
     @property
@@ -146,7 +143,7 @@ class HttpMemories:
         data, deadline_seconds = await self._reader.read(request)
         body = await self._parser.parse(data, deadline_seconds)
         pair, entry = Pair(body.source_language, body.target_language), Entry(body.source, body.target, body.context)
-        correction = Correction(pair, entry, body.translation, body.memory or self._memory)
+        correction = Correction(pair, entry, body.translation, body.memory)
         added = await _call(request, self._corrections.add, correction)
         return json_response({"id": added}, HTTPStatus.CREATED)
 

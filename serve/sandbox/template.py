@@ -37,7 +37,7 @@ from dragoman.serve.sandbox.worker import (
 PARSER_MODULES = (
     "dragoman.serve.documents.parsers",
     "dragoman.serve.glossaries.parsers",
-    "dragoman.serve.memory.files",
+    "dragoman.serve.documents.pairs",
     "dragoman.serve.edge.form_parser",
 )
 # A worker is forked in advance when no call has run for this time: a fork takes the CPU of a worker that runs.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dragoman.serve.bundle.manifest import BundleDirection
 from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.memory.entry import Suggestion
 from dragoman.serve.protect.placeholders.check import Repair
 from dragoman.serve.protect.terms.sentence_terms import SentenceTerms, TextTerms
 from dragoman.serve.scheduler.request_scheduler import Reservation
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from dragoman.serve.memory.store import Recall  # SQLAlchemy is slow
 
 
+# The numbers of texts that come from a memory.
+Known = frozenset[int]
+
+
 class SegmentedText(NamedTuple):
     """A text in sentences.
 
@@ -34,6 +39,7 @@ class SegmentedText(NamedTuple):
         cut_sentences: number of sentences that were cut because they were too long.
         markup: of each sentence; empty for plain text.
         recalled: number of the sentences that a memory has translated, which are in the gaps; 1 for the whole text.
+        suggestions: entries of memories that are similar to the text.
     """
 
     sentences: tuple[str, ...]
@@ -41,6 +47,7 @@ class SegmentedText(NamedTuple):
     cut_sentences: int = 0
     markup: tuple[SentenceMarkup, ...] = ()
     recalled: int = 0
+    suggestions: tuple[Suggestion, ...] = ()
 
     @property
     def plain(self) -> bool:
@@ -117,7 +124,7 @@ class Job:
         deadline_seconds: on the clock of `time.monotonic`.
         reading: of markup, placeholders and formatting; None: plain text.
         glossary: the terms of each text; empty: none.
-        recall: finds sentences in memories; None: in none.
+        recall: finds sentences in memories, or the texts that come from one and stay as they are; None: none do.
         split_sentences, priority, fairness_key: as of a `TranslateRequest`.
         scored: whether texts and prefixes are the pairs of a `ScoreRequest`.
         shares: how many of the texts each request has that shares the job; empty: the job is of one request.
@@ -139,7 +146,7 @@ class Job:
     deadline_seconds: float
     reading: Reading | None = None
     glossary: Sequence[TextTerms] = ()
-    recall: "Recall | None" = None
+    recall: "Recall | Known | None" = None
     split_sentences: bool = False
     priority: int = 0
     fairness_key: FairnessKey | None = None

@@ -82,6 +82,7 @@ def _join_texts(first: Translation, last: Translation) -> Translation:
         cached=cached,
         low_confidence=_either(first.low_confidence, last.low_confidence),
         sentences=first.sentences,
+        suggestions=first.suggestions,
         cut_sentences=first.cut_sentences,
     )
 

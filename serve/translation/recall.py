@@ -5,14 +5,14 @@ Such a sentence is no sentence of the job any more: its translation stands betwe
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from dragoman.serve.errors import InvalidRequestError, MemoryNotFoundError
-from dragoman.serve.host.threads import RECALLS
+from dragoman.serve.host.threads import RECALLS, SUGGESTIONS
 from dragoman.serve.memory.entry import Client, Entry, Pair
 from dragoman.serve.memory.pattern import Pattern, fill, read_pattern
-from dragoman.serve.translation.job import Job, SegmentedText
+from dragoman.serve.translation.job import Job, Known, SegmentedText
 from dragoman.serve.translation.markup import PLAIN
 from dragoman.serve.translation.request import TranslateRequest
 from dragoman.serve.translation.response import Translation
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dragoman.serve.memory.store import MemoryStore, Recall  # SQLAlchemy is slow
 
 MAX_MEMORIES = 5
+# Texts of a request, the first ones, that are compared with those of memories; the largest cost tens of milliseconds.
+MAX_SUGGESTED_TEXTS = 10
 MEMORY, MIXED = "memory", "mixed"
 
 
@@ -48,20 +50,36 @@ async def find_recall(
     return await RECALLS.run(store.recall, client, names, pair)
 
 
-async def answer(recall: "Recall", job: Job, cuts: Sequence[SegmentedText]) -> list[SegmentedText]:
+def find_known(translations: Sequence[Translation]) -> Known | None:
+    """Returns the numbers of the translations that come from a memory as a whole; None: none do."""
+    return Known(number for number, item in enumerate(translations) if item.origin == MEMORY) or None
+
+
+async def answer(recall: "Recall | Known", job: Job, cuts: Sequence[SegmentedText]) -> list[SegmentedText]:
     """Returns the texts of a job in the sentences that are left to translate, with the others translated."""
-    return await RECALLS.run(_answer, recall, job, cuts)
+    if isinstance(recall, frozenset):
+        return [
+            _whole(cut, text) if number in recall else cut
+            for number, (cut, text) in enumerate(zip(cuts, job.texts, strict=True))
+        ]
+    answered = await RECALLS.run(_answer, recall, job, cuts)
+    for number, cut in islice(enumerate(answered), MAX_SUGGESTED_TEXTS):
+        if cut.sentences and not cut.recalled:
+            key = read_pattern(job.texts[number], markup=_has_tags(job)).key
+            answered[number] = cut._replace(suggestions=tuple(await SUGGESTIONS.run(recall.find_similar, key)))
+    return answered
 
 
 def explain(job: Job, translations: Sequence[Translation]) -> None:
-    """Adds to each translation whether it comes from a memory."""
+    """Adds to each translation whether it comes from a memory, and what is similar there."""
     for translation, cut in zip(translations, job.cuts, strict=True):
         if cut.recalled:
             translation.origin = MIXED if cut.sentences else MEMORY
+        translation.suggestions = cut.suggestions or None
 
 
 def _answer(recall: "Recall", job: Job, cuts: Sequence[SegmentedText]) -> list[SegmentedText]:
-    sources = chain(job.texts, *map(_sources, cuts))
+    sources = chain(job.texts, *([] if recall.whole_texts else map(_sources, cuts)))
     patterns = {text: read_pattern(text, markup=_has_tags(job)) for text in sources}
     found = recall.find(patterns)
     if not found:
@@ -73,11 +91,17 @@ def _answer(recall: "Recall", job: Job, cuts: Sequence[SegmentedText]) -> list[S
         # A pattern has no line ends: those of the text must not be lost.
         if whole is not None and text.strip().count("\n") in (0, whole.count("\n")):
             before, _, after = text.partition(text.strip())
-            answered.append(cut._replace(sentences=(), gaps=(before + whole + after,), markup=(), recalled=1))
+            answered.append(_whole(cut, before + whole + after))
+        elif recall.whole_texts:
+            answered.append(cut)
         else:
             parts = [_translation(patterns[part], found, escape) for part in _sources(cut)]
             answered.append(_answered(cut, parts))
     return answered
+
+
+def _whole(cut: SegmentedText, translation: str) -> SegmentedText:
+    return cut._replace(sentences=(), gaps=(translation,), markup=(), recalled=1)
 
 
 def _has_tags(job: Job) -> bool:

@@ -21,7 +21,7 @@ from dragoman.serve.scheduler.sequence import FairnessKey
 from dragoman.serve.search.option_table import ROWS
 from dragoman.serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
 from dragoman.serve.translation.fields import DEFAULT_SEARCH, OPTIONS, SearchFields, find_visible, shown
-from dragoman.serve.translation.job import Job
+from dragoman.serve.translation.job import Job, Known
 from dragoman.serve.translation.markup import PLAIN, TAG_FIELDS, Reading, read_markup, read_placeholders
 from dragoman.serve.translation.segments import TargetVocabulary
 
@@ -274,7 +274,7 @@ class RequestLimits(TextLimits):
         direction: BundleDirection,
         deadline_seconds: float,
         glossary: Sequence[TextTerms] = (),
-        recall: "Recall | None" = None,
+        recall: "Recall | Known | None" = None,
     ) -> Job:
         """Returns the job of the model.
 

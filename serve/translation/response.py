@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dragoman.serve.memory.entry import Suggestion
 from dragoman.serve.observability.usage import RequestUsage, Timings
 from dragoman.serve.protect.alignment import Alignment
 from dragoman.serve.protect.placeholders.check import Repair
@@ -59,6 +60,7 @@ class Translation(Alternative):
         low_confidence: whether the mean log-probability per token is far below that of the model's samples; None: the
             bundle does not state it.
         origin: "memory", or "mixed" if the model translated some of its sentences; None: it translated all.
+        suggestions: entries of memories that are similar to the text, the most similar one first; None: there are none.
     """
 
     source_tokens: int
@@ -70,6 +72,7 @@ class Translation(Alternative):
     detected_language: DetectedLanguage | None = None
     low_confidence: bool | None = None
     origin: str | None = None
+    suggestions: tuple[Suggestion, ...] | None = None
 
     def compare(self, least_log_probability: float) -> None:
         """Sets the confidence. Every sentence has an end token."""

@@ -102,6 +102,9 @@ def _alternative(found: Translation | Alternative) -> Answer:
             {"placeholder": repair.placeholder, "way": _word(RepairWay.Name(repair.way), "REPAIR_WAY_")}
             for repair in found.repairs
         ]
+    if isinstance(found, Translation) and found.suggestions:
+        names = ("source", "target", "similarity", "memory")
+        answer["suggestions"] = [{name: getattr(item, name) for name in names} for item in found.suggestions]
     if found.terms:
         answer["terms"] = [
             {"source": term.source, "target": term.target, "way": _word(TermWay.Name(term.way), "TERM_WAY_")}

@@ -33,7 +33,7 @@ from dragoman.serve.errors import InvalidRequestError, ServiceError, Unauthorize
 from dragoman.serve.host.tables import read_table
 from dragoman.serve.host.threads import MEMORIES
 from dragoman.serve.languages.names import language_name
-from dragoman.serve.memory.corrections import DEFAULT_MEMORY, Correction, CorrectionStore
+from dragoman.serve.memory.corrections import Correction, CorrectionStore
 from dragoman.serve.memory.entry import Client, Entry, Pair
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.observability.request_metrics import Method
@@ -130,7 +130,6 @@ class LibreTranslateHttp(Interface):
         )
         self._max_alternatives = settings.libretranslate_alternatives
         self._corrections = corrections
-        self._memory = settings.memory or DEFAULT_MEMORY
         self._headers = MappingProxyType({}) if settings.cors_origins else _CORS
         self._paths = {f"{prefix}{path}" for _, path, _ in self._routes()}
         self._storing = {f"{prefix}{path}" for path in _STORING}
@@ -236,7 +235,7 @@ class LibreTranslateHttp(Interface):
         pair = find_pair(self._languages, source, target)
         record: RequestRecord = request.state.record
         (detected,) = await self._languages.languages_of([text], *pair, deadline_seconds, markup=False)
-        correction = Correction(Pair(detected.code, pair[1]), Entry(text, better), memory=self._memory)
+        correction = Correction(Pair(detected.code, pair[1]), Entry(text, better))
         await MEMORIES.run(self._corrections.add, Client(record.account_id, record.caller), correction)
         return JSONResponse({"success": True})
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.serve.documents.pairs import FORMATS, PairsError, PairsFormat, format_of, read_pairs, write_pairs
 from dragoman.serve.host.files import FileError
 from dragoman.serve.memory.entry import Entry, Pair
-from dragoman.serve.memory.files import FORMATS, PairsError, PairsFormat, format_of, read_pairs, write_pairs
 from dragoman.serve.memory.tmx import MAX_LEVELS, MAX_TEXT_CHARACTERS
 from tests.support.cases import cases
 
@@ -25,7 +25,7 @@ def read(content: str | bytes, pairs_format: PairsFormat, part_bytes: int = 7) -
 def test_what_is_written_is_read_again(pairs_format: PairsFormat) -> None:
     found = read("".join(write_pairs(ENTRIES, pairs_format, PAIR)), pairs_format)
     assert [entry[:2] for entry in found] == [entry[:2] for entry in ENTRIES]
-    assert pairs_format == "tmx" or [entry.context for entry in found] == ["", "menu"]
+    assert pairs_format in ("tmx", "xliff") or [entry.context for entry in found] == ["", "menu"]
 
 
 def test_xml_has_tags_as_inline_codes() -> None:
@@ -62,6 +62,6 @@ def test_a_long_file_takes_little_memory() -> None:
 
 
 def test_the_suffix_of_a_file_is_its_format() -> None:
-    assert [format_of(Path(f"a.{suffix}")) for suffix in ("TMX", "tsv")] == ["tmx", "tsv"]
-    with pytest.raises(FileError, match=r"a\.doc: expected a name that ends in \.tmx or \.tsv"):
+    assert [format_of(Path(f"a.{suffix}")) for suffix in ("TMX", "tsv", "xlf")] == ["tmx", "tsv", "xliff"]
+    with pytest.raises(FileError, match=r"a\.doc: expected a name that ends in \.tmx or \.tsv or"):
         format_of(Path("a.doc"))

@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 
 from dragoman import command_line
+from dragoman.protos import translation_pb2 as messages
 from tests.support.live import LiveService, run_service
 
 KEYS = "owner name=owner\nother name=other\nteam name=team approve=true\n"
@@ -54,9 +56,17 @@ def test_a_memory_is_filled_listed_exported_and_deleted(ask: Ask) -> None:
     first, second = ask("owner", "GET", path).json()["entries"]
     assert (first["source"], second["context"], second["origin"]) == ("one 2", "menu", "import")
     assert ask("owner", "GET", path, params={"after": first["id"]}).json() == {"entries": [second]}
-    for name, part in (("tmx", "<seg>eins 2</seg>"), ("tsv", "two\tzwei\tmenu")):
+    parts = {
+        "tmx": "<seg>eins 2</seg>",
+        "tsv": "two\tzwei\tmenu",
+        "po": 'msgstr "zwei"',
+        "xliff": "<target>zwei</target>",
+    }
+    for name, part in parts.items():
         exported = ask("owner", "GET", path, params={**QUERY, "format": name})
         assert (exported.status_code, part in exported.text) == (200, True)
+        again = {"content": exported.content, "params": {**QUERY, "format": name}}
+        assert ask("owner", "POST", path, **again).json() == {"added": 0}
     assert ask("owner", "DELETE", path, params={"author": first["author"], "origin": "correction"}).json() == {
         "deleted": 0
     }
@@ -104,6 +114,23 @@ def test_a_correction_counts_once_it_is_approved(ask: Ask) -> None:
     other = ask("other", "POST", "corrections", json=CORRECTION).json()["id"]
     assert ask("team", "GET", "corrections/terms").json() == {"terms": []}
     assert ask("other", "DELETE", f"corrections/{other}").json() == {"deleted": 1}
+
+
+def test_grpc_takes_corrections(served: LiveService, ask: Ask) -> None:
+    sent = messages.CorrectRequest(**CORRECTION, context="menu", memory="own")
+
+    def correct(message: messages.CorrectRequest) -> int:
+        with served.grpc_channel() as channel:
+            path = "/dragoman.v1.TranslationService/Correct"
+            method: Any = channel.unary_unary(path, response_deserializer=messages.CorrectResponse.FromString)
+            return int(method(message.SerializeToString(), metadata=[("authorization", "Bearer other")]).id)
+
+    number = correct(sent)
+    (waiting,) = ask("other", "GET", "corrections").json()["corrections"]
+    assert [waiting[name] for name in ("id", "target", "context", "memory")] == [number, "Gamma.", "menu", "own"]
+    assert ask("team", "DELETE", f"corrections/{number}").json() == {"deleted": 1}
+    with pytest.raises(grpc.RpcError, match="target: 0 characters"):
+        correct(messages.CorrectRequest(source="a", source_language="en", target_language="de"))
 
 
 @pytest.mark.parametrize("source", ["en", "auto"])
@@ -156,6 +183,8 @@ def test_the_operator_has_commands_for_all_of_it(
     assert [line.split()[:3] for line in run("memory", "list") if "site" in line] == [["site", "2", "2"]]
     run("memory", "export", "site", exported, "en", "de")
     assert exported.read_text("utf-8") == "one 2\teins 2\ngamma delta.\tGamma.\n"
+    run("corrections", "export", state_dir / "c.po", "en", "de")
+    assert 'msgid "gamma delta."\nmsgstr "Gamma."\n' in (state_dir / "c.po").read_text("utf-8")
     assert run("memory", "delete", "site", "--origin", "correction") == ["deleted: 1"]
     ask("other", "POST", "corrections", json=CORRECTION)
     assert run("corrections", "approve", "--all", "--delete") == ["deleted: 1"]

@@ -112,6 +112,7 @@ def run(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 async def test_every_method_of_the_proxy_gets_a_response(run: Any, tmp_path: Path, letters: Tokenizer) -> None:
     """The model has only letters, so that any translation can be scored."""
+    correction = {"source": "a", "target": "b", "source_language": "en", "target_language": "de"}
     pair = messages.TextPair(text="ab ba", translation="ba")
     requested: dict[str, tuple[ProtoMessage, type]] = {
         "Translate": (messages.TranslateRequest(text=["ab"]), messages.TranslateResponse),
@@ -119,9 +120,10 @@ async def test_every_method_of_the_proxy_gets_a_response(run: Any, tmp_path: Pat
         "Detect": (messages.DetectRequest(text=["ab"]), messages.DetectResponse),
         "ListModels": (messages.ListModelsRequest(), messages.ListModelsResponse),
         "GetModel": (messages.GetModelRequest(name="letters"), messages.Model),
+        "Correct": (messages.CorrectRequest(**correction), messages.CorrectResponse),
     }
     bundle = put_bundle(tmp_path / "letters", letters, direction("en-de", 7))
-    async with run(FiniteModel(4), bundle=bundle.parent) as started:
+    async with run(FiniteModel(4), bundle=bundle.parent, state_dir=tmp_path / "state", corrections=True) as started:
         for method, (request, answer) in requested.items():
             given = await getattr(started.replica, method)(request.SerializeToString(), Context())
             assert isinstance(given, answer)

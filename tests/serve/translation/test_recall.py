@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.host.state import State
 from dragoman.serve.memory.entry import OPERATOR, Entry, Pair
 from dragoman.serve.memory.store import MemoryStore, Wanted
+from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.live import LiveService, run_service
 from tests.support.wire import stream_over_rest, translate_over_both
 
@@ -77,6 +79,41 @@ def test_streams_have_the_same_texts(served: LiveService) -> None:
             == result["translations"][0]["text"]
             == translate(served, text)["text"]
         )
+
+
+def test_similar_texts_come_along_as_suggestions_over_both_protocols(served: LiveService) -> None:
+    texts = ["Gamma 57 deltas", "one two three", "alpha beta. one two"]
+    served.post({"text": texts, "memory": ["site"]})  # both protocols find the sentences in the result cache
+    similar, other, mixed = translate_over_both(served, {"text": texts, "memory": ["site"]})
+    # Two edits in the longer one of "gamma 0 delta." and "gamma 0 deltas".
+    suggestion = {"source": "gamma 3 delta.", "target": "Gamma 3 Delta.", "memory": "site"}
+    assert similar["suggestions"] == [{**suggestion, "similarity": pytest.approx(1 - 1 / 14)}]
+    assert "origin" not in similar
+    assert [item["source"] for item in other["suggestions"]] == ["one <b>two</b> three"]
+    assert (mixed["origin"], "suggestions" in mixed) == ("mixed", False)
+    many = translate_over_both(served, {"text": texts[:1] * 12, "memory": ["site"]})
+    assert ["suggestions" in item for item in many] == [True] * 10 + [False] * 2
+
+
+def test_a_memory_answers_whole_texts_that_go_through_a_third_language(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    for name, prefix in (("fr-en", 10), ("en-de", 16)):
+        put_bundle(tmp_path / "models" / name, tokenizer, direction(name, prefix))
+    state = State(tmp_path / "state")
+    MemoryStore(state).add(OPERATOR, "site", Pair("fr", "de"), ENTRIES, shared=True)
+    state.close()
+    texts = ["Gamma 5 delta.", "alpha", "alpha beta. one"]
+    languages = {"source_language": "fr", "target_language": "de", "allow_pivot": True}
+    request: dict[str, Any] = {"text": texts, **languages}
+    with run_service(tmp_path / "models", [], load=load_fakes, state_dir=tmp_path / "state") as live:
+        without = live.post(request).json()["translations"]
+        first, *others = translate_over_both(live, {**request, "memory": ["site"]})
+        deltas, result = stream_over_rest(live, {**request, "memory": ["site"]})
+    assert (first["text"], first["origin"], first["sentences"]) == ("Gamma 5 Delta.", "memory", 0)
+    assert [item["text"] for item in others] == [item["text"] for item in without[1:]]
+    streamed = ["".join(item["text"] for item in deltas if item["text_index"] == index) for index in range(3)]
+    assert (
+        streamed == [item["text"] for item in result["translations"]] == [first["text"], *(o["text"] for o in others)]
+    )
 
 
 def test_a_change_counts_at_once_in_spite_of_the_result_cache(served: LiveService, state_dir: Path) -> None:

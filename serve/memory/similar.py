@@ -1,0 +1,136 @@
+"""Similar texts: an index of shingles finds candidates, and their edits decide.
+
+A shingle is a run of characters of a pattern without letter case. The index has the smallest hashes of the shingles of
+each entry: similar texts share some of them. It consists of postings, which are a hash and the id of an entry in 8
+bytes, in chunks by the last bits of the hash. Postings of deleted entries stay until their memory is deleted.
+"""
+
+from collections.abc import Sequence
+from itertools import compress
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+from rapidfuzz.distance import Levenshtein
+
+from dragoman.serve.memory.entry import Pair
+from dragoman.serve.memory.tables import SHINGLES
+
+# Least similarity of a suggestion.
+MIN_SIMILARITY = 0.7
+# A longer pattern has no similar ones.
+MAX_CHARACTERS = 1000
+# The most entries that are compared with a text.
+MAX_CANDIDATES = 800
+_HASHES_PER_TEXT = 12
+# The characters of shingles, and the characters of a pattern from which on they are long.
+_SHORT, _LONG, _LONG_TEXT = 3, 6, 24
+_BUCKETS = 1024
+_CHUNK_BYTES = 4096
+# Of one text: chunks that are read, and postings that count, those of rare shingles first.
+_MAX_CHUNKS = 2048
+_MAX_POSTINGS = 150_000
+# Texts whose shingles are in memory at once, about 50 MB at most.
+_TEXTS = 1000
+_POSTING = np.dtype([("hash", "<u4"), ("entry", "<u4")])
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+Numbers = npt.NDArray[np.integer]
+Postings = npt.NDArray[np.void]
+
+
+def similarity_of(key: str, other: str) -> float:
+    """Returns the similarity of two patterns without letter case, 0 if it is below `MIN_SIMILARITY`.
+
+    It is 1 - edits / characters of the longer pattern. An edit inserts, deletes or replaces a character. Numbers,
+    placeholders and tags are one character each, and equal.
+    """
+    return Levenshtein.normalized_similarity(key, other, score_cutoff=MIN_SIMILARITY)
+
+
+def add_to_index(connection: sa.Connection, memory_id: int, pair: Pair, entries: Sequence[tuple[int, str]]) -> None:
+    """Adds entries to the index of a memory, by their ids and the keys of their patterns."""
+    indexed = [(entry, key) for entry, key in entries if len(key) <= MAX_CHARACTERS]
+    parts = [_postings(indexed[start : start + _TEXTS], pair) for start in range(0, len(indexed), _TEXTS)]
+    if parts:
+        _store(connection, memory_id, np.concatenate(parts))
+
+
+def find_candidates(connection: sa.Connection, readable: sa.Select[bytes], pair: Pair, key: str) -> Sequence[int]:
+    """Returns ids of entries that may be similar to a pattern, at most `MAX_CANDIDATES`; some may be deleted.
+
+    Args:
+        readable: a query for the postings of the memories.
+    """
+    sizes = sorted({_size(int(len(key) * factor)) for factor in (MIN_SIMILARITY, 1, 1 / MIN_SIMILARITY)})
+    _, hashes = _hashes([key] * len(sizes), sizes, pair)
+    if not len(hashes):
+        return []
+    wanted = SHINGLES.c.bucket.in_(set((hashes % _BUCKETS).tolist()))
+    rows = connection.execute(readable.where(wanted).limit(_MAX_CHUNKS)).scalars().all()
+    postings = np.frombuffer(b"".join(rows), _POSTING)
+    stored, entries = (postings[name].copy() for name in _POSTING.names or ())
+    # Each step is short, so that the event loop gets the interpreter's lock.
+    lists = sorted((entries[stored == shingle] for shingle in np.unique(hashes)), key=len)
+    counted = np.cumsum([len(found) for found in lists]) <= _MAX_POSTINGS
+    counted[0] = True
+    ids = np.concatenate(list(compress(lists, counted)))[:_MAX_POSTINGS]
+    found, shared = np.unique(ids, return_counts=True)
+    best = np.argsort(-shared, kind="stable")[:MAX_CANDIDATES]
+    return [int(entry) for entry in found[best]]
+
+
+def _size(characters: int) -> int:
+    return _LONG if characters >= _LONG_TEXT else _SHORT
+
+
+def _postings(entries: Sequence[tuple[int, str]], pair: Pair) -> Postings:
+    ids, keys = zip(*entries, strict=True)
+    owners, hashes = _hashes(keys, [_size(len(key)) for key in keys], pair)
+    postings = np.empty(len(hashes), _POSTING)
+    postings["hash"], postings["entry"] = hashes, np.array(ids)[owners]
+    return postings
+
+
+def _hashes(keys: Sequence[str], sizes: Sequence[int], pair: Pair) -> tuple[Numbers, Numbers]:
+    """Returns the smallest hashes of shingles of a size per pattern: index of the pattern [n], hash [n]."""
+    marked = [f"\x02{key}\x03" for key in keys]
+    codes = np.frombuffer("".join(marked).encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint64)
+    owner = np.repeat(np.arange(len(marked)), [len(text) for text in marked])
+    seed = np.frombuffer("\0".join(pair).encode().ljust(8, b"\0")[:8], "<u8")
+    found = list[Numbers]()
+    for size in set(sizes):
+        # Each window of `size` characters of the joined patterns; those that cross an end do not count.
+        count = max(0, len(codes) - size + 1)
+        mixed = np.repeat(seed, count)
+        for offset in range(size):
+            mixed = (mixed ^ codes[offset : offset + count]) * _FACTOR
+            mixed ^= mixed >> np.uint64(29)
+        first, last = owner[:count], owner[size - 1 :]
+        valid = (first == last) & (np.array(sizes)[first] == size)
+        found.append((first[valid].astype(np.uint64) << np.uint64(32)) | (mixed[valid] >> np.uint64(32)))
+    # Sorted by pattern, then hash.
+    both = np.sort(np.concatenate(found))
+    both = both[np.diff(both, prepend=np.uint64(0)) != 0]
+    owners = (both >> np.uint64(32)).astype(np.int64)
+    ranks = np.arange(len(both)) - np.searchsorted(owners, owners)
+    kept = ranks < _HASHES_PER_TEXT
+    return owners[kept], (both[kept] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+
+def _store(connection: sa.Connection, memory_id: int, postings: Postings) -> None:
+    """Appends postings to the last chunks of their buckets, or begins new ones."""
+    columns, buckets = SHINGLES.c, postings["hash"] % _BUCKETS
+    order = np.argsort(buckets, kind="stable")
+    present, counts = np.unique(buckets, return_counts=True)
+    parts = dict(zip(present.tolist(), np.split(postings[order], np.cumsum(counts)[:-1]), strict=True))
+    last = sa.select(sa.func.max(columns.id)).where(columns.memory_id == memory_id, columns.bucket.in_(parts))
+    chosen = columns.id.in_(last.group_by(columns.bucket)), sa.func.length(columns.postings) < _CHUNK_BYTES
+    opened = connection.execute(sa.select(SHINGLES).where(*chosen)).all()
+    begun = {row.bucket: row.postings for row in opened}
+    connection.execute(sa.delete(SHINGLES).where(columns.id.in_([row.id for row in opened])))
+    rows = [
+        {"memory_id": memory_id, "bucket": bucket, "postings": begun.get(bucket, b"") + part.tobytes()}
+        for bucket, part in parts.items()
+    ]
+    connection.execute(sa.insert(SHINGLES), rows)

@@ -1,0 +1,59 @@
+"""The tables of memories: their names, their entries, and the index of similar texts."""
+
+import sqlalchemy as sa
+
+from dragoman.serve.host.state import Identifier
+from dragoman.serve.memory.entry import Entry, Pair
+
+MAX_NAME_CHARACTERS = 64
+MAX_LANGUAGE_CHARACTERS = 35
+# The account of what is shared.
+SHARED = ""
+VERSION = "version"
+TEXTS = (*Entry._fields, "translation")
+
+TABLES = sa.MetaData()
+MEMORIES = sa.Table(
+    "memories",
+    TABLES,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("account", sa.Text, nullable=False),
+    sa.Column("name", Identifier(MAX_NAME_CHARACTERS), nullable=False),
+    *(sa.Column(name, sa.BigInteger, nullable=False) for name in (VERSION, "entry_count", "entry_bytes")),
+    sa.Column("changed_seconds", sa.Double, nullable=False),
+    sa.UniqueConstraint("account", "name"),
+    sqlite_autoincrement=True,
+)
+_WAITS = sa.text("version = 0")
+ENTRIES = sa.Table(
+    "memory_entries",
+    TABLES,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("memory_id", sa.Integer, sa.ForeignKey("memories.id", ondelete="CASCADE"), nullable=False),
+    # The hash of the pair of languages and the pattern of the source.
+    sa.Column("digest", sa.BigInteger, nullable=False),
+    *(sa.Column(name, Identifier(MAX_LANGUAGE_CHARACTERS), nullable=False) for name in Pair._fields),
+    # What the model wrote in place of the target may be unknown, and then is empty.
+    *(sa.Column(name, sa.Text, nullable=False) for name in (*TEXTS, "origin", "author")),
+    sa.Column("created_seconds", sa.Double, nullable=False),
+    # The version of the memory from which on the entry counts; 0: it is a correction that waits for approval.
+    sa.Column(VERSION, sa.BigInteger, nullable=False),
+    sa.Index("memory_entries_by_digest", "memory_id", "digest"),
+    sa.Index("memory_entries_that_wait", "author", sqlite_where=_WAITS, postgresql_where=_WAITS),
+    sqlite_autoincrement=True,
+)
+COLUMNS = ENTRIES.c
+WAITING = sa.literal_column("memory_entries.version", sa.BigInteger) == sa.literal_column("0")
+SIZE = sum((sa.func.length(COLUMNS[name]) for name in TEXTS), sa.literal(0))
+# The columns that people see.
+SHOWN = [COLUMNS[name] for name in ("id", *Pair._fields, *Entry._fields, "origin", "author", "created_seconds")]
+SHINGLES = sa.Table(
+    "memory_shingles",
+    TABLES,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("memory_id", sa.Integer, sa.ForeignKey("memories.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("bucket", sa.Integer, nullable=False),
+    # Pairs of a hash and the id of an entry, see `dragoman.serve.memory.similar`.
+    sa.Column("postings", sa.LargeBinary, nullable=False),
+    sa.Index("memory_shingles_by_bucket", "memory_id", "bucket"),
+)
