@@ -190,10 +190,7 @@ class Recall:
         return matches
 
     def find_similar(self, key: str) -> list[Suggestion]:
-        """Returns the entries whose patterns are similar to one, at most `MAX_SUGGESTIONS` with different translations.
-
-        The most similar ones come first, of equal similarity those of an earlier memory, then the newest.
-        """
+        """Returns similar entries: the most similar ones first, then those of an earlier memory, then the newest."""
         if len(key) > MAX_CHARACTERS:
             return []
         names = {memory.id: memory.name for memory in self.memories}
