@@ -43,6 +43,7 @@ class Search {
           batch.best_count = std::max(batch.best_count, best_count(options));
         }
         const auto number = static_cast<int32_t>(plans_.size());
+        if (in_step(*sequence, plan.constraint)) forbid(plan, number, batch);
         if (plan.constraint.changes()) {
           changed.push_back(number);
         } else if (plan.forced_id != kNoToken || options.sampled()) {
@@ -58,6 +59,7 @@ class Search {
       }
     }
     if (!listed) batch.candidates.clear();
+    std::sort(batch.forbidden.begin(), batch.forbidden.end());
     changed_rows_ = static_cast<int32_t>(changed.size());
     batch.scored_rows = std::move(changed);
     batch.scored_rows.insert(batch.scored_rows.end(), unchanged.begin(), unchanged.end());
@@ -117,6 +119,22 @@ class Search {
     int64_t id = kNoToken;
     float score = 0;
   };
+
+  static constexpr size_t kMaxForbidden = 16;  // tokens that a step looks up for a row
+
+  // Whether the step itself forbids the tokens, so that it need not write logits to choose from once more. Some other
+  // token must be left. A changed row with a shortlist adds in another order: that of all tokens.
+  bool in_step(const Sequence& sequence, const Constraint& constraint) const {
+    const size_t count = constraint.forbidden_ids.size() + (constraint.end_is_early ? 1 : 0);
+    return shape_.forbids && count <= std::min(kMaxForbidden, static_cast<size_t>(shape_.vocabulary) - 1) &&
+           sequence.candidates.empty() && constraint.penalized_ids.empty() && !constraint.begins_word;
+  }
+
+  void forbid(RowPlan& plan, int32_t row, StepBatch& batch) const {
+    if (plan.constraint.end_is_early) plan.constraint.forbidden_ids.push_back(end_id_);
+    for (const int64_t id : plan.constraint.forbidden_ids) batch.forbidden.emplace_back(static_cast<int32_t>(id), row);
+    plan.constraint = {};
+  }
 
   int32_t best_count(const SearchOptions& options) const {
     if (options.sampled()) return 0;

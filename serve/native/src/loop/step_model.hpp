@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace dragoman {
@@ -19,6 +20,7 @@ struct ModelShape {
   int32_t alignment_heads = 0;
   int32_t source_capacity = 0;  // tokens
   int32_t target_capacity = 0;  // tokens, the begin token included
+  bool forbids = false;         // steps forbid tokens themselves
 };
 
 // The tokens that a sequence may use.
@@ -56,13 +58,14 @@ struct StepBatch {
   std::vector<int32_t> source_lengths;  // [R]
   std::vector<int32_t> scored_rows;     // [M], rows whose logits are wanted, all different
   std::vector<const CandidateList*> candidates;  // [R], an empty list: all tokens; or [0] if all are empty
+  std::vector<std::pair<int32_t, int32_t>> forbidden;  // ids whose logits become -inf, and their rows; ascending
   int32_t best_count = 0;               // C
   bool aligned = false;
 
   size_t rows() const { return token_ids.size(); }
 
   void clear() {
-    clear_all(token_ids, positions, target_slots, source_slots, source_lengths, scored_rows, candidates);
+    clear_all(token_ids, positions, target_slots, source_slots, source_lengths, scored_rows, candidates, forbidden);
     best_count = 0;
     aligned = false;
   }

@@ -34,6 +34,7 @@ struct StepRows {
   Candidates candidates;
   const std::vector<AlignmentHead>* alignment_heads;
   float* alignments;  // null, or [R, alignment heads, capacity of the source cache]
+  ForbiddenTokens forbidden{nullptr, 0};
 };
 
 class Decoder {
@@ -135,7 +136,8 @@ class Decoder {
     std::vector<RowRange> parts;
     for (const RowRange& part : rows.candidates.parts(rows.count)) {
       if (rows.candidates.count(part.first) > 0) parts.push_back(part);
-      else project_and_choose(vocabulary_, layers, input, part, kernels_, parallel, workspace, rows.scored, rows.best);
+      else project_and_choose(vocabulary_, layers, input, part, kernels_, parallel, workspace, rows.scored, rows.forbidden,
+                              rows.best);
     }
     if (parts.empty()) return;
     const CandidateChoice choice(vocabulary_, number_, rows.candidates, layers, kernels_, rows.scored, rows.best);

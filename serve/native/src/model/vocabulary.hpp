@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "model/layers.hpp"
 
@@ -28,6 +29,27 @@ struct ScoredRows {
 
 inline constexpr Index kBlocksOfStrip = kStrip / kLanes;
 inline constexpr float kNoLogit = -std::numeric_limits<float>::infinity();
+
+// Rows of a step that are computed together.
+struct RowRange {
+  Index first;
+  Index count;
+  bool has(Index row) const { return row >= first && row < first + count; }
+};
+
+// Tokens whose logits become -inf.
+struct ForbiddenTokens {
+  const std::pair<std::int32_t, std::int32_t>* tokens;  // [count]: ids and their rows, ascending
+  Index count;
+
+  // Changes the logits of the ids first, ..., end - 1 in some rows; those of row r begin at logits + (r - rows.first) *
+  // stride. A broken logit of +inf becomes NaN, which stays visible.
+  void apply(Index first, Index end, RowRange rows, float* logits, Index stride) const {
+    const std::pair<std::int32_t, std::int32_t> from{static_cast<std::int32_t>(first), 0};
+    for (const auto* at = std::lower_bound(tokens, tokens + count, from); at < tokens + count && at->first < end; ++at)
+      if (rows.has(at->second)) logits[(at->second - rows.first) * stride + at->first - first] += kNoLogit;
+  }
+};
 
 // Returns the state of each row for each task, which all begin empty: [tasks, rows].
 inline Choice* start_choices(Index tasks, Index rows, Index vocabulary, Index best_count, Workspace& workspace) {
@@ -73,20 +95,14 @@ void choose_by_strips(Index rows, Index vocabulary, const Kernels& kernels, cons
   });
 }
 
-// Rows of a step that are computed together.
-struct RowRange {
-  Index first;
-  Index count;
-  bool has(Index row) const { return row >= first && row < first + count; }
-};
-
 // Chooses from the logits of the vocabulary for some rows, and copies those that are wanted themselves.
 inline void project_and_choose(const Linear& vocabulary, const Layers& layers, const Input& input, RowRange rows,
                                const Kernels& kernels, const Parallel& parallel, Workspace& workspace,
-                               const ScoredRows& scored, const BestTokens& out) {
+                               const ScoredRows& scored, const ForbiddenTokens& forbidden, const BestTokens& out) {
   const auto fill = [&](Index strip, Index count, float* logits) {
     const BlockRange blocks{strip * kBlocksOfStrip, std::min((strip + 1) * kBlocksOfStrip, vocabulary.blocks())};
     layers.multiply(vocabulary, input.from(rows.first), rows.count, blocks, {}, {logits, kStrip});
+    forbidden.apply(strip * kStrip, strip * kStrip + count, rows, logits, kStrip);
     for (Index i = 0; i < scored.count; ++i) {
       if (!rows.has(scored.rows[i])) continue;
       const float* from = logits + (scored.rows[i] - rows.first) * kStrip;

@@ -103,7 +103,7 @@ class SessionModel : public StepModel {
         source_cache_(sessions_->source_cache, slots),
         target_cache_(sessions_->target_cache, slots),
         shape_{slots, sessions_->vocabulary, sessions_->alignment_heads, source_cache_.tokens(),
-               target_cache_.tokens()},
+               target_cache_.tokens(), sessions_->step_kernel != nullptr},
         encoding_(*sessions_, sessions_->encoder),
         token_ids_(static_cast<size_t>(slots)),
         candidate_ranges_(2 * static_cast<size_t>(slots)),
@@ -213,6 +213,7 @@ class SessionModel : public StepModel {
     rows_.scored = {batch.scored_rows.data(), static_cast<Index>(batch.scored_rows.size()), logits()};
     rows_.best = {batch.best_count, best_.log_sums.data(), best_.scores.data(), best_.ids.data()};
     rows_.candidates = {lists_.empty() ? nullptr : lists_.data(), rows_.source_slots};
+    rows_.forbidden = {batch.forbidden.data(), static_cast<Index>(batch.forbidden.size())};
     rows_.alignments = batch.aligned && shape_.alignment_heads > 0 ? alignments() : nullptr;
     kernel.compute(rows_);
   }
