@@ -1,7 +1,9 @@
 """The store of memories: what is added, found, counted, bounded and deleted, and who may do it."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +51,32 @@ def test_another_key_neither_finds_nor_lists_a_private_memory(store: MemoryStore
             store.recall(client, ["m"], PAIR)
     foreign = store_module.Recall(recall.state, store_module.usable(OTHER), recall.memories, PAIR)
     assert foreign.find({"The house": read_pattern("The house")}) == {}
+
+
+def test_a_text_of_another_key_costs_as_many_steps_of_the_database_as_an_unknown_one(tmp_path: Path) -> None:
+    """So no client learns from the time of an answer what the memory of another key has."""
+    state, steps = State(tmp_path), list[int]()
+    store = MemoryStore(state)
+    store.add(OWNER, "m", PAIR, [HOUSE])
+    store.add(OTHER, "m", PAIR, [DOG])
+    with state.reading() as connection:
+        driver: Any = connection.connection.driver_connection
+
+    def count(client: Client, text: str) -> tuple[int, int]:
+        """Returns the steps to find an equal text and similar ones."""
+        recall, pattern, counts = store.recall(client, ["m"], PAIR), read_pattern(text), list[int]()
+        for call in (partial(recall.find, {text: pattern}), partial(recall.find_similar, pattern.key)):
+            steps.clear()
+            driver.set_progress_handler(lambda: steps.append(1), 1)
+            call()
+            driver.set_progress_handler(None, 1)
+            counts.append(len(steps))
+        return counts[0], counts[1]
+
+    assert count(OTHER, "The house") == count(OTHER, "The mouse")
+    equal, similar = (own > other for own, other in zip(count(OWNER, "The house"), count(OWNER, "The m"), strict=True))
+    assert (equal, similar) == (True, True)
+    state.close()
 
 
 def test_shared_memories_are_changed_by_those_who_approve(store: MemoryStore) -> None:
