@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dragoman.model.errors import RunError, first_problem, reason_of
 
@@ -46,9 +46,7 @@ Memory = Literal["self_attention", "ssru"]
 class TransformerConfig(SequenceLimits):
     """Shape of a Transformer. The defaults are the base model of Vaswani et al. 2017, Table 3."""
 
-    architecture: Literal["transformer"] = Field(
-        "transformer", description="transformer: attention layers; recurrent: recurrent units with attention"
-    )
+    architecture: Literal["transformer"] = Field("transformer", description="attention layers")
     d_model: int = Field(512, gt=0, description="width of the layers' input and output")
     d_ff: int = Field(2048, gt=0, description="inner width of the feed-forward network")
     heads: int = Field(8, gt=0, description="attention heads; d_model / heads must be a multiple of 8")
@@ -104,46 +102,6 @@ class TransformerConfig(SequenceLimits):
     def needs_standard_graphs(self) -> bool:
         """Whether neither PyTorch nor the native operators compute the model, only graphs of standard operators."""
         return False
-
-
-class RecurrentConfig(SequenceLimits):
-    """Shape of a recurrent encoder-decoder with attention.
-
-    `additive` is the decoder of Bahdanau et al. 2015, which attends before the recurrent step. The other kinds are the
-    decoder of Luong et al. 2015, which attends after the step and feeds the result into the next step. The local kinds
-    use the `general` score.
-    """
-
-    architecture: Literal["recurrent"] = Field(description="recurrent units with attention")
-    attention: Literal["additive", "dot", "general", "concat", "local_monotonic", "local_predictive"] = Field(
-        "additive", description="attention of the decoder"
-    )
-    hard: bool = Field(False, description="hard attention: attend to one sampled position, trained with REINFORCE")
-    d_model: int = Field(256, gt=0, description="width of embeddings and recurrent states")
-    encoder_layers: int = Field(1, gt=0, description="number of bidirectional encoder layers")
-    decoder_layers: int = Field(1, gt=0, description="number of decoder layers")
-    window: int = Field(10, gt=0, description="local attention: positions on each side (D in the paper)")
-
-    @model_validator(mode="after")
-    def _check_options(self) -> "RecurrentConfig":
-        if self.d_model % 2:
-            raise ValueError(f"d_model: expected an even number, half per encoder direction, got {self.d_model}")
-        if self.hard and self.attention != "additive":
-            raise ValueError(f"attention: expected additive for hard attention, got {self.attention}")
-        return self
-
-
-def _architecture(values: object) -> str:
-    architecture = values.get("architecture") if isinstance(values, dict) else getattr(values, "architecture", None)
-    return f"architecture={architecture or 'transformer'}"
-
-
-# A tag differs from every field name, so that a message can distinguish tags from fields in an error location.
-ModelConfig = Annotated[
-    Annotated[TransformerConfig, Tag("architecture=transformer")]
-    | Annotated[RecurrentConfig, Tag("architecture=recurrent")],
-    Discriminator(_architecture),
-]
 
 
 class Direction(Section):
@@ -236,7 +194,7 @@ class RunConfig(Section):
     """Everything that determines the result of a run except its data."""
 
     directions: tuple[Direction, ...] = Field(min_length=1)
-    model: ModelConfig = TransformerConfig()
+    model: TransformerConfig = TransformerConfig()
     cleaning: CleaningConfig = CleaningConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     training: TrainingConfig = TrainingConfig()
@@ -247,11 +205,6 @@ class RunConfig(Section):
             raise ValueError(
                 f"training.subword_sampling: expected 0 for the tokenizer.kind {self.tokenizer.kind},"
                 f" got {self.training.subword_sampling}"
-            )
-        if self.training.guided_alignment and self.model.architecture != "transformer":
-            raise ValueError(
-                f"training.guided_alignment: expected 0 for the model.architecture {self.model.architecture},"
-                f" got {self.training.guided_alignment}"
             )
         return self
 

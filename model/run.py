@@ -7,18 +7,15 @@ from pathlib import Path
 
 import torch
 
-from dragoman.model.config import Direction, ModelConfig, RecurrentConfig, RunConfig
+from dragoman.model.config import Direction, RunConfig, TransformerConfig
 from dragoman.model.errors import RunError
-from dragoman.model.network.recurrent import Recurrent
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.network.translation_model import TranslationModel
 from dragoman.model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer, source_prefix
 
 
-def build_model(config: ModelConfig, vocabulary_size: int) -> TranslationModel:
+def build_model(config: TransformerConfig, vocabulary_size: int) -> TranslationModel:
     """Returns an untrained model, with parameters drawn from PyTorch's global generator."""
-    if isinstance(config, RecurrentConfig):
-        return Recurrent(config, vocabulary_size, PAD_ID)
     return Transformer(config, vocabulary_size, PAD_ID)
 
 

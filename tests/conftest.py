@@ -24,10 +24,8 @@ from tests.support.fakes import EOS_ID, VOCABULARY, FakeModel, FiniteModel, tran
 from tests.support.live import GatedModel, LiveService, run_service
 
 if TYPE_CHECKING:
-    from dragoman.model.network.recurrent import Recurrent
     from dragoman.model.network.translation_model import TranslationModel
     from dragoman.model.run import RunFolder
-    from tests.support.recurrent_models import Kind, RecurrentBundles
     from tests.support.toy import ToyBundles
 
 pytest_plugins = ("tests.support.forked", "tests.support.promises", "tests.support.tiers")
@@ -320,24 +318,3 @@ def states_bundle(tokenizer: Tokenizer, once: Once, toy: Any) -> Bundle:
     """The wide model as graphs for GPUs in fp32; its aligned decoder returns the attention of two heads."""
     model = toy.random_model(1, tokenizer.vocabulary_size, **toy.WIDE)
     return Bundle.open(once("states", lambda out: toy.export_for_cuda(model, tokenizer, out, HEADS)))
-
-
-@pytest.fixture(scope="session")
-def recurrent_bundles(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> "RecurrentBundles":
-    """An untrained recurrent model of any kind, and its bundle; by default as long as the wide Transformer."""
-    from tests.support.recurrent_models import name_kind, random_recurrent  # noqa: PLC0415 - as for `toy`
-
-    def make(kind: "Kind") -> "tuple[Recurrent, Bundle]":
-        limits = {"max_source_tokens": 40, "max_target_tokens": 24}
-        model = random_recurrent(tokenizer.vocabulary_size, **{**limits, **kind})
-        return model, untrained(name_kind(kind).replace(" ", "-").replace("=", "-"), model)
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def recurrent_bundle(recurrent_bundles: "RecurrentBundles") -> Bundle:
-    """A model with three decoder layers and the attention of Luong."""
-    from tests.support.recurrent_models import LUONG  # noqa: PLC0415 - as for `toy`
-
-    return recurrent_bundles(LUONG)[1]

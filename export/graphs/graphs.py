@@ -1,8 +1,6 @@
-"""Graphs with states: an encoder, a decoder step and the tensors between them, of every architecture.
+"""Graphs with states for GPUs: an encoder, a decoder step and the tensors between them.
 
-Each architecture has its own module with PyTorch modules; `graphs_of` selects them. A Transformer has graphs with
-states for GPUs, and native graphs for CPUs (`dragoman.export.graphs.native`). A recurrent model has graphs with states
-for CPUs.
+`dragoman.export.graphs.native` has the graphs for CPUs.
 """
 
 from collections.abc import Sequence
@@ -12,11 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from dragoman.export.graphs.options import UnsupportedGraphError, check_options
-from dragoman.export.graphs.recurrent import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
+from dragoman.export.graphs.options import check_options
 from dragoman.export.graphs.transformer import DecoderGraph, EncoderGraph
 from dragoman.model.config import TransformerConfig
-from dragoman.model.network.recurrent import Recurrent
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.network.translation_model import TranslationModel
 from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precision, StateSpec
@@ -27,11 +23,10 @@ class Graphs:
     """The two PyTorch modules of a model, with the signatures of its ONNX graphs. B, R rows, S source length.
 
     Attributes:
-        encoder: maps source_ids, int64 [B, S], and source_lengths, int32 [B], to the initial source and recurrent
-            states, in the order of `states`, each [B, *shape] with S for "source".
+        encoder: maps source_ids, int64 [B, S], and source_lengths, int32 [B], to the source states, in the order
+            of `states`, each [B, *shape] with S for "source".
         decoder: maps token_ids, int64 [R], positions, int32 [R], source_lengths, int32 [R], and all states, [R,
-            *shape], to logits, float [R, V], followed by the next target and recurrent states, in the order of
-            `states`.
+            *shape], to logits, float [R, V], followed by the next target states, in the order of `states`.
         states: decoder states.
         dtype: of float states.
         aligned_decoder: `decoder` with one more output: cross-attention weights of the alignment heads, float [R, A, C]
@@ -48,23 +43,14 @@ class Graphs:
 def graphs_of(
     model: TranslationModel, variant: GraphVariant, precision: Precision, alignment_heads: Sequence[AttentionHead] = ()
 ) -> Graphs:
-    """Returns the graphs of a trained model, which share its parameters; raises UnsupportedGraphError if it has none.
+    """Returns the graphs of a trained Transformer, which share its parameters.
 
-    A Transformer has the variant cuda, a recurrent model cpu. Without alignment heads there is no aligned decoder.
+    Without alignment heads there is no aligned decoder. Raises UnsupportedGraphError if it has no such graphs.
     """
-    if isinstance(model, Transformer):
-        check_options(model.config, variant, precision, alignment_heads)
-        return _transformer_graphs(model, precision, alignment_heads)
-    if variant == "cuda":
-        raise UnsupportedGraphError("variant: cuda: expected cpu for a model that is no Transformer")
-    if precision != "fp32":
-        raise UnsupportedGraphError(f"precision: {precision}: expected fp32 for a model that is no Transformer")
-    if alignment_heads:
-        raise UnsupportedGraphError("align: expected no heads for a model that is no Transformer")
-    if isinstance(model, Recurrent):
-        states = tuple(StateSpec(name=name, shape=shape) for name, shape in recurrent_states(model.config))
-        return Graphs(RecurrentEncoderGraph(model), RecurrentDecoderGraph(model), states)
-    raise TypeError(f"{type(model).__name__}: expected a Transformer or recurrent model")
+    if not isinstance(model, Transformer):
+        raise TypeError(f"{type(model).__name__}: expected a Transformer")
+    check_options(model.config, variant, precision, alignment_heads)
+    return _transformer_graphs(model, precision, alignment_heads)
 
 
 def _transformer_graphs(model: Transformer, precision: Precision, alignment_heads: Sequence[AttentionHead]) -> Graphs:

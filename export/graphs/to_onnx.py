@@ -13,14 +13,7 @@ from torch.export import Dim
 
 from dragoman.export.graphs.graph_files import ExportedGraphs, write_graphs
 from dragoman.export.graphs.graphs import Graphs
-from dragoman.export.graphs.weightless import LOG_PROBABILITIES, TOPK, weightless_graph
-from dragoman.serve.bundle.bundle import (
-    ALIGNED_DECODER_FILE,
-    DECODER_FILE,
-    ENCODER_FILE,
-    LOG_PROBABILITIES_FILE,
-    TOPK_FILE,
-)
+from dragoman.serve.bundle.bundle import ALIGNED_DECODER_FILE, DECODER_FILE, ENCODER_FILE
 from dragoman.serve.bundle.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, GraphSignature, StateSpec
 
 OPSET = 24
@@ -40,12 +33,7 @@ def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
     encoder = _export_encoder(graphs)
     stepped = (state.decoder_output for state in graphs.states)
     outputs = (LOGITS, *(name for name in stepped if name is not None))
-    files = {
-        ENCODER_FILE: encoder,
-        DECODER_FILE: _export_decoder(graphs.decoder, graphs, outputs),
-        LOG_PROBABILITIES_FILE: weightless_graph(LOG_PROBABILITIES, OPSET),
-        TOPK_FILE: weightless_graph(TOPK, OPSET),
-    }
+    files = {ENCODER_FILE: encoder, DECODER_FILE: _export_decoder(graphs.decoder, graphs, outputs)}
     if graphs.aligned_decoder is not None:
         files[ALIGNED_DECODER_FILE] = _export_decoder(graphs.aligned_decoder, graphs, (*outputs, ALIGNMENTS))
     return write_graphs(files, folder, states=graphs.states)

@@ -1,8 +1,7 @@
-"""Graphs without weights, which fit every model: those next to the decoder in a bundle, and those of the server's GPU.
+"""Graphs without weights of the server's GPU, which fit every model.
 
-The search graphs of bundles run between decoder steps; ONNX Runtime computes them several times faster than NumPy. The
-device graphs select tokens and move rows of memory as 32-bit words, whatever its type. They are part of the server, not
-of bundles: `python -m dragoman.export.graphs.weightless` writes them to `serve/runtime/device_graphs`.
+They select tokens and move rows of memory as 32-bit words, whatever its type. They are part of the server, not of
+bundles: `python -m dragoman.export.graphs.weightless` writes them to `serve/runtime/device_graphs`.
 
 Shapes: R rows of a step, V vocabulary, K best tokens; N and P rows of two memory blocks with W words each; M copied
 rows.
@@ -21,7 +20,6 @@ DEVICE_OPSET = 20
 # The file holds the graphs in ONNX's text format. A blank line separates them.
 _TEXTS = Path(__file__).with_suffix(".onnxtxt").read_text(encoding="utf-8").split("\n\n")
 GRAPHS: dict[str, onnx.GraphProto] = {graph.name: graph for graph in map(parser.parse_graph, _TEXTS)}
-SEARCH_GRAPHS = LOG_PROBABILITIES, TOPK = "log_probabilities", "topk"
 
 
 def weightless_graph(name: str, opset: int) -> onnx.ModelProto:
@@ -31,7 +29,7 @@ def weightless_graph(name: str, opset: int) -> onnx.ModelProto:
 
 def device_graphs() -> dict[str, onnx.ModelProto]:
     """Returns the device graphs by file name."""
-    return {f"{name}.onnx": weightless_graph(name, DEVICE_OPSET) for name in GRAPHS if name not in SEARCH_GRAPHS}
+    return {f"{name}.onnx": weightless_graph(name, DEVICE_OPSET) for name in GRAPHS}
 
 
 if __name__ == "__main__":

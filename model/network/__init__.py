@@ -1,6 +1,5 @@
-"""The Transformer, its recurrent ancestors, and their layers.
+"""The Transformer and its layers.
 
-`translation_model` is the interface of every architecture: what training, search and export need. `transformer`
-implements it with `attention` and `layers`, `recurrent` with `alignment`, the attention of recurrent decoders.
-`ensemble` averages the probabilities of several models.
+`translation_model` is the interface of a model: what training, search and export need. `transformer` implements it with
+`attention` and `layers`. `ensemble` averages the probabilities of several models.
 """

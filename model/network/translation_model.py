@@ -1,4 +1,4 @@
-"""The interface of every architecture: what training, search and export need of a model.
+"""The interface of every model: what training, search and export need of a model.
 
 Models work on ids only.
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from dragoman.model.config import ModelConfig
+from dragoman.model.config import TransformerConfig as Config
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 # The decoder's state between steps, by name; the first axis of every tensor is the row.
@@ -29,7 +29,7 @@ class TranslationModel(nn.Module, ABC):
     """An encoder-decoder with attention; `pad_id` fills up the shorter sources of a batch."""
 
     def __init__(
-        self, config: ModelConfig, vocabulary_size: int, pad_id: int, *, bos_id: int = BOS_ID, eos_id: int = EOS_ID
+        self, config: Config, vocabulary_size: int, pad_id: int, *, bos_id: int = BOS_ID, eos_id: int = EOS_ID
     ) -> None:
         super().__init__()
         self.limits = config
@@ -78,6 +78,5 @@ class TranslationModel(nn.Module, ABC):
     def attention_maps(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
         """Returns the attention of each target position to each source position, float [B, maps, T, S].
 
-        A map belongs to a head of a decoder layer, layer by layer. Its rows sum to 1, or to less where the window of a
-        local attention cuts them off.
+        A map belongs to a head of a decoder layer, layer by layer. Its rows sum to 1.
         """

@@ -12,9 +12,7 @@ from torch.utils.data import DataLoader
 
 from dragoman.model.config import RunConfig, TrainingConfig
 from dragoman.model.data.batches import Batch, BatchStream, TokenizedPairs, sorted_batches
-from dragoman.model.network.alignment import Reinforce
 from dragoman.model.network.layers import Dropout
-from dragoman.model.network.recurrent import Recurrent
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.run import build_model
 from dragoman.model.tokenizer.tokenizer import PAD_ID
@@ -102,11 +100,7 @@ class TranslationModule(lightning.LightningModule):
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
         """Returns the mean loss per target token, in nats; raises DivergedError if the loss is not finite."""
-        model = self.model
-        if isinstance(model, Recurrent) and model.reinforce is not None:
-            loss = self._hard_loss(model, model.reinforce, batch)
-        else:
-            loss = self._loss(batch)
+        loss = self._loss(batch)
         if not loss.isfinite():
             raise DivergedError(f"the loss is {loss.item()} at step {self.trainer.global_step + 1}")
         self.log("loss", loss, prog_bar=True)
@@ -134,18 +128,6 @@ class TranslationModule(lightning.LightningModule):
         aligned = alignment_loss(weights, batch.alignments.repeat(passes, 1, 1))
         self.log("alignment_loss", aligned)
         return loss + training.guided_alignment * aligned
-
-    def _hard_loss(self, model: Recurrent, reinforce: Reinforce, batch: Batch) -> Tensor:
-        """Adds the REINFORCE loss to the cross-entropy: sampled positions have no gradient."""
-        sampled = model.decode_sampled(batch.target_inputs, model.encode(batch.source_ids))
-        labels = batch.target_labels
-        states = sampled.states.flatten(end_dim=1)[None]  # [1, B * T, D]
-        loss = translation_loss(states, model.output_weight, labels.flatten(), self.config.training.label_smoothing)
-        with torch.no_grad():
-            log_probabilities = model.project(sampled.states).float().log_softmax(dim=-1)  # [B, T, V]
-            likelihoods = log_probabilities.gather(2, labels[:, :, None])[:, :, 0]
-        reinforcement: Tensor = reinforce(likelihoods, sampled, labels != PAD_ID)
-        return loss + reinforcement
 
     def validation_step(self, batch: Batch, _index: int) -> None:
         """Logs the mean loss per target token, without smoothing, and the share of tokens predicted correctly."""

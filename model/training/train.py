@@ -11,7 +11,6 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from dragoman.model.config import (
     CleaningConfig,
     Direction,
-    ModelConfig,
     RunConfig,
     TokenizerConfig,
     TrainingConfig,
@@ -83,7 +82,7 @@ class TrainCommand(BaseSettings):
     )
     initial: Path | None = Field(None, description="run or bundle to train further; its model options must be the same")
     recipe: str | None = Field(None, description="name in model/recipes/ or YAML file with the sections below")
-    model: ModelConfig = Field(TransformerConfig(), description="shape of the model")
+    model: TransformerConfig = Field(TransformerConfig(), description="shape of the model")
     cleaning: CleaningConfig = Field(CleaningConfig(), description="which training pairs are removed")
     tokenizer: TokenizerConfig = Field(TokenizerConfig(), description="the tokenizer")
     training: TrainingConfig = Field(TrainingConfig(), description="optimization")
@@ -182,7 +181,7 @@ def train(
 
 def _check(config: RunConfig, data: TrainingData, hardware: HardwareConfig) -> None:
     """Raises SystemExit if this data or this machine cannot train the configuration."""
-    if isinstance(config.model, TransformerConfig) and config.model.output_bias:
+    if config.model.output_bias:
         raise SystemExit("dragoman train: model.output-bias: expected False for training, got True")
     if config.training.guided_alignment and not any(part.corpus.links for part in data.training):
         raise SystemExit(

@@ -22,14 +22,12 @@ MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.onnx"
 DECODER_FILE = "decoder.onnx"
 ALIGNED_DECODER_FILE = "aligned_decoder.onnx"
-LOG_PROBABILITIES_FILE = "log_probabilities.onnx"
-TOPK_FILE = "topk.onnx"
 WEIGHTS_FILE = "weights.bin"
 GOLDEN_FILE = "golden.json"
 CHOOSE_FILE = "choose.onnx"
 # Likely target tokens for each source token, in Marian's format, of a model that has them.
 SHORTLIST_FILE = "shortlist.bin"
-GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, LOG_PROBABILITIES_FILE, TOPK_FILE)
+GRAPH_FILES = (ENCODER_FILE, DECODER_FILE)
 NATIVE_GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, CHOOSE_FILE)
 # Values of fields that only earlier versions wrote.
 EARLIER: dict[str, Collection[object]] = {"format_version": range(1, 6), "variant": ("portable",)}

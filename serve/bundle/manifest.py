@@ -52,10 +52,6 @@ ENCODER_INPUTS = ("source_ids", "source_lengths")
 DECODER_INPUTS = ("token_ids", "positions", "source_lengths")
 LOGITS = "logits"
 ALIGNMENTS = "alignments"
-# Inputs and outputs of the search graphs: log-probabilities of all tokens, and the best tokens of each row.
-LOG_PROBABILITIES = "log_probabilities"
-TOPK_INPUTS = ("scores", "count")
-TOPK_OUTPUTS = ("best_scores", "token_ids")
 # Inputs and outputs of native graphs besides their caches, in this order.
 ENCODE_INPUTS = ("source_ids", "source_lengths", "source_slots")
 STEP_INPUTS = (

@@ -8,8 +8,8 @@ from dragoman.serve.engine.native.model import open_model, runs_natively
 from dragoman.serve.native.loop import LoopModel
 from dragoman.serve.runtime.device import DeviceGraphs
 from dragoman.serve.runtime.driver import gpus
-from dragoman.serve.runtime.host import HostSessions
 from dragoman.serve.runtime.model import Model
+from dragoman.serve.runtime.native import NativeSessions
 from dragoman.serve.runtime.sessions import load_sessions
 from dragoman.serve.settings import ServeSettings
 
@@ -27,7 +27,9 @@ def load_engines(settings: ServeSettings, bundle: Bundle) -> Models:
 
 
 def load_models(
-    settings: ServeSettings, bundle: Bundle, change: Callable[[HostSessions], HostSessions] = lambda sessions: sessions
+    settings: ServeSettings,
+    bundle: Bundle,
+    change: Callable[[NativeSessions], NativeSessions] = lambda sessions: sessions,
 ) -> list[Model]:
     """Returns a model for each engine in Python, on the CPU; they share the sessions.
 

@@ -30,42 +30,6 @@ class Scores(Protocol):
         """Returns log-probabilities, float32 [M, count], best first, ties by lower id, and ids, int64 [M, count]."""
 
 
-class Probabilities(Protocol):
-    """Computes probabilities from logits in host memory."""
-
-    def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns natural log-probabilities, float32 [M, V], of logits; NaN in a row with NaN, +inf or only -inf."""
-
-    def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Returns the best C scores of each row, float32 [M, C], best first, and their token ids, int64 [M, C]."""
-
-
-class HostScores:
-    """`Scores` in host memory."""
-
-    def __init__(self, logits: NDArray[np.float32], model: Probabilities) -> None:
-        """Stores the logits of all rows of the model, float32 [slots, V], which `store` changes in place."""
-        self._logits = logits
-        self._model = model
-
-    def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns a copy of the logits of rows."""
-        return self._logits[rows]
-
-    def store(self, rows: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
-        """Replaces the logits of rows."""
-        self._logits[rows] = logits
-
-    def of(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns the log-probabilities of tokens."""
-        return self._model.log_probabilities(self._logits[rows])[np.arange(len(rows)), token_ids]
-
-    def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Returns the best tokens."""
-        log_probabilities = self._model.log_probabilities(self._logits[rows])
-        return self._model.best(log_probabilities, min(count, log_probabilities.shape[1]))
-
-
 class Model(Protocol):
     """What the engine requires of a model. B sources, A alignment heads, S source tokens of the longest source."""
 

@@ -9,15 +9,14 @@ from; `Choose` finds the best tokens of changed logits.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dragoman.serve.bundle import manifest as contract
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.runtime.decoder_state import lazy_zeros
-from dragoman.serve.runtime.host import HostRuntime, HostSessions
+from dragoman.serve.runtime.host import SharedWeights, lazy_zeros
 from dragoman.serve.runtime.model import NO_ROWS
 from dragoman.serve.runtime.onnx_runtime import bind_array, open_session, shared_options
 
@@ -28,19 +27,36 @@ MAX_BINDINGS = 512
 NO_CANDIDATES: dict[str, Array] = dict(
     zip(contract.CANDIDATE_INPUTS, (np.zeros(0, np.int32), np.zeros((0, 2), np.int32)), strict=True)
 )
+# The activations of more source tokens do not fit into CPU caches: in one run 2,560 tokens took 15 % longer, and memory
+# for all of them.
+ENCODED_TOKENS = 256
 # Value of the input `aligned`; 1: the alignment heads, 0: none.
 EVERY_HEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
-class NativeSessions(HostSessions):
-    """The sessions of a bundle with native graphs."""
+class NativeSessions:
+    """The sessions of a bundle. Running them is thread-safe; `aligned`: whether steps can return alignments."""
 
+    manifest: contract.Manifest
+    weights: SharedWeights
+    aligned: bool
+    encoder: Any
+    decoder: Any
     choose: Any
 
     @classmethod
-    def _open_others(cls, bundle: Bundle, threads: int) -> dict[str, Any]:
-        return {"choose": open_session(bundle.choose_path, shared_options(threads, {}))}
+    def load(cls, bundle: Bundle, threads: int, *, aligned: bool = False) -> Self:
+        """Opens the graphs, as `load_sessions` does; raises BundleError if they need a GPU or one is rejected."""
+        weights = SharedWeights.of(bundle)
+        return cls(
+            bundle.manifest,
+            weights,
+            aligned,
+            open_session(bundle.encoder_path, shared_options(threads, weights.encoder)),
+            open_session(bundle.decoder_path, shared_options(threads, weights.decoder)),
+            open_session(bundle.choose_path, shared_options(threads, {})),
+        )
 
     def runtime(self, slots: int) -> "NativeRuntime":
         """Returns a runtime with its own state; see `NativeRuntime`."""
@@ -112,15 +128,15 @@ class _BoundStep(NamedTuple):
     kept: tuple[Array, ...]
 
 
-class NativeRuntime(HostRuntime):
-    """What one engine computes with: the shared sessions and its own caches."""
+class NativeRuntime:
+    """What one engine computes with: the shared sessions and its own caches. Not thread-safe."""
 
     def __init__(self, sessions: NativeSessions, slots: int, *, every_head: bool = False) -> None:
         """Allocates the caches of `slots` rows.
 
         With `every_head`, aligned steps return the attention of all heads, layer by layer. Only kernels can.
         """
-        super().__init__(slots)
+        self.slots = slots
         manifest = sessions.manifest
         self._sessions = sessions
         self._vocabulary_size = manifest.vocabulary_size
@@ -154,6 +170,15 @@ class NativeRuntime(HostRuntime):
         alignments = np.zeros((self.slots, heads, self._longest_source), np.float32)
         alignments[self._aligned_rows] = self._alignments[: len(self._aligned_rows), :heads, : self._longest_source]
         return alignments
+
+    def encode(
+        self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]
+    ) -> None:
+        """Encodes B sources, a few at a time; see `Model.encode`."""
+        few = max(1, ENCODED_TOKENS // source_ids.shape[1])
+        for first in range(0, len(rows), few):
+            part = slice(first, first + few)
+            self._encode(source_ids[part], source_lengths[part], rows[part])
 
     def _encode(
         self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]

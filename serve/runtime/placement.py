@@ -16,7 +16,7 @@ from dragoman.serve.bundle.shortlist import max_candidates
 from dragoman.serve.host.system import DeviceChoice
 from dragoman.serve.runtime.device import ELEMENT_BYTES, ENCODER_ROWS, STATE_ELEMENTS, DeviceGraphs
 from dragoman.serve.runtime.driver import Gpu, gpus, why_no_cuda
-from dragoman.serve.runtime.host import HostSessions
+from dragoman.serve.runtime.native import NativeSessions
 from dragoman.serve.runtime.sessions import load_sessions
 
 DeviceKind = Literal["cpu", "cuda"]
@@ -192,7 +192,7 @@ def _place_on_gpus(
 
 
 # The opened graphs of a bundle.
-ModelSessions = HostSessions | DeviceGraphs
+ModelSessions = NativeSessions | DeviceGraphs
 
 
 def open_sessions(bundle: Bundle, choice: DeviceChoice, *, aligned: bool = False, threads: int = 1) -> ModelSessions:

@@ -110,11 +110,6 @@ def test_the_graphs_of_a_gpu_are_refused(states_bundle: Bundle) -> None:
         read_bundle(states_bundle.folder)
 
 
-def test_recurrent_models_are_refused(recurrent_bundle: Bundle) -> None:
-    with pytest.raises(RunError, match="recurrent: expected a Transformer"):
-        read_bundle(recurrent_bundle.folder)
-
-
 def test_a_damaged_bundle_is_refused(toy_bundle: Path, tmp_path: Path) -> None:
     damaged = copytree(toy_bundle, tmp_path / "damaged")
     (damaged / WEIGHTS_FILE).write_bytes(b"")

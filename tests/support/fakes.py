@@ -26,7 +26,7 @@ from dragoman.serve.bundle.manifest import (
     StateSpec,
 )
 from dragoman.serve.bundle.tokenizer_spec import SentencePieceSpec
-from dragoman.serve.runtime.model import NO_ROWS, HostScores
+from dragoman.serve.runtime.model import NO_ROWS
 from dragoman.serve.search.hypothesis import FinishReason
 
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
@@ -177,7 +177,7 @@ class FakeModel:
         scored_rows: NDArray[np.int64] = NO_ROWS,
         best_count: int = 1,
         aligned: bool = False,
-    ) -> HostScores:
+    ) -> "FakeScores":
         """Computes the next logits; rows that are not scored have none."""
         logits = self.decode_step(rows, token_ids, positions, source_lengths, aligned=aligned)
         return FakeScores(logits, self, scored_rows, best_count)
@@ -212,31 +212,33 @@ def log_sum(logits: NDArray[np.float32]) -> float:
     return math.log(total) + highest
 
 
-class FakeScores(HostScores):
-    """Asserts that the search uses only what the step requested."""
+class FakeScores:
+    """The scores of a step, in memory; asserts that the search uses only what the step requested."""
 
     def __init__(
         self, logits: NDArray[np.float32], model: FakeModel, scored_rows: NDArray[np.int64], best_count: int
     ) -> None:
-        super().__init__(logits, model)
+        self._logits = logits
+        self._model = model
         self._scored_rows = scored_rows
         self._best_count = best_count
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         assert np.isin(rows, self._scored_rows).all()
-        return super().fetch(rows)
+        return self._logits[rows]
 
     def store(self, rows: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
         assert np.isin(rows, self._scored_rows).all()
-        super().store(rows, logits)
+        self._logits[rows] = logits
 
     def of(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         assert np.isin(rows, self._scored_rows).all()
-        return super().of(rows, token_ids)
+        return self._model.log_probabilities(self._logits[rows])[np.arange(len(rows)), token_ids]
 
     def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         assert count <= self._best_count
-        return super().best(rows, count)
+        log_probabilities = self._model.log_probabilities(self._logits[rows])
+        return self._model.best(log_probabilities, min(count, log_probabilities.shape[1]))
 
 
 class FiniteModel(FakeModel):

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from dragoman.export.graphs.graph_files import ALIGNMENT_BYTES, MIN_EXTERNAL_BYTES
 from dragoman.model.data.batches import pad
-from dragoman.model.network.recurrent import Recurrent
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.tokenizer.tokenizer import BOS_ID
 from dragoman.serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE, Bundle
@@ -28,7 +27,7 @@ HEADS = (AttentionHead(layer=1, head=1), AttentionHead(layer=0, head=0), Attenti
 MODELS: dict[str, dict[str, Any]] = TOY["graphs"]
 
 
-def forced_targets(model: Transformer | Recurrent) -> NDArray[np.int64]:
+def forced_targets(model: Transformer) -> NDArray[np.int64]:
     """Returns random target tokens, int64 [ROWS, T]."""
     targets = np.random.default_rng(2).integers(4, model.vocabulary_size, size=(ROWS, model.config.max_target_tokens))
     targets[:, 0] = BOS_ID
@@ -36,7 +35,7 @@ def forced_targets(model: Transformer | Recurrent) -> NDArray[np.int64]:
 
 
 @torch.inference_mode()
-def expected_logits(model: Transformer | Recurrent) -> NDArray[np.float32]:
+def expected_logits(model: Transformer) -> NDArray[np.float32]:
     """Returns the logits of the forced translations in PyTorch, float32 [ROWS, T, V]."""
     logits: NDArray[np.float32] = model(
         pad(random_sources(model, 1, ROWS)), torch.tensor(forced_targets(model))
@@ -44,14 +43,12 @@ def expected_logits(model: Transformer | Recurrent) -> NDArray[np.float32]:
     return logits
 
 
-def decoded_logits(
-    model: Transformer | Recurrent, sessions: ModelSessions, *, aligned: bool = False
-) -> NDArray[np.float32]:
+def decoded_logits(model: Transformer, sessions: ModelSessions, *, aligned: bool = False) -> NDArray[np.float32]:
     """Returns the logits of the forced translations in the graphs, all rows together, float32 [ROWS, T, V]."""
     return _decode(model, sessions, np.arange(ROWS), aligned=aligned)
 
 
-def decode_alone_and_together(model: Transformer | Recurrent, sessions: ModelSessions) -> Iterator[tuple[bytes, bytes]]:
+def decode_alone_and_together(model: Transformer, sessions: ModelSessions) -> Iterator[tuple[bytes, bytes]]:
     """Yields the logits of forced translations by row and step: alone, and in a batch of ROWS."""
     together = decoded_logits(model, sessions)
     for row in range(ROWS):
@@ -60,7 +57,7 @@ def decode_alone_and_together(model: Transformer | Recurrent, sessions: ModelSes
 
 
 def _decode(
-    model: Transformer | Recurrent, sessions: ModelSessions, rows: NDArray[np.int64], *, aligned: bool = False
+    model: Transformer, sessions: ModelSessions, rows: NDArray[np.int64], *, aligned: bool = False
 ) -> NDArray[np.float32]:
     sources, targets = random_sources(model, 1, ROWS), forced_targets(model)[rows]
     lengths = np.array([len(sources[row]) for row in rows], np.int32)

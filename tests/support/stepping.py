@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragoman.serve.runtime.model import Model
-from dragoman.serve.runtime.native import NativeRuntime
 
 
 def logits_of_step(
@@ -30,6 +29,4 @@ def each(rows: Iterable[int]) -> list[list[int]]:
 
 def kept_tensors(model: Any) -> list[NDArray[Any]]:
     """Returns the tensors of a host runtime that hold its rows, slots first."""
-    if isinstance(model, NativeRuntime):
-        return [*model._targets.values(), *model._sources.values()]
-    return list(model._state.inputs.values())
+    return [*model._targets.values(), *model._sources.values()]

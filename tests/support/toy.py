@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from torch import nn
+from torch import Tensor, nn
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from dragoman.export.make_bundle import BundleOptions, write_bundle
@@ -22,7 +22,6 @@ from dragoman.export.source_model import Exportable
 from dragoman.model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
 from dragoman.model.data.cleaning import TrainingData, clean
 from dragoman.model.data.corpus import read_corpus
-from dragoman.model.network.recurrent import Recurrent
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.network.translation_model import TranslationModel
 from dragoman.model.run import RunFolder, TrainedModel
@@ -37,6 +36,8 @@ from tests.support.small_models import randomize
 
 # The exporter lists its operators anew for every graph, which takes most of a second.
 ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
+# Of `random_ids`.
+VOCABULARY = 40
 TOY: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 WORDS: dict[str, str] = TOY["words"]
 # Returns the bundle of the toy model in a precision.
@@ -136,7 +137,18 @@ def random_model(seed: int, vocabulary_size: int = 12, **options: Any) -> Transf
     return model.eval()
 
 
-def random_sources(model: Transformer | Recurrent, seed: int, count: int) -> list[list[int]]:
+def random_ids(rows: int, length: int, seed: int = 1) -> Tensor:
+    """Returns ids without padding, int64 [rows, length]."""
+    return torch.randint(EOS_ID, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def ragged_ids(lengths: list[int], seed: int = 1) -> Tensor:
+    """Returns right-padded rows of ids with given lengths, int64 [rows, longest]."""
+    ids = random_ids(len(lengths), max(lengths), seed)
+    return ids.masked_fill(torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None], PAD_ID)
+
+
+def random_sources(model: Transformer, seed: int, count: int) -> list[list[int]]:
     """Returns sources of every length that the model accepts, each with EOS."""
     random = np.random.default_rng(seed)
     lengths = random.integers(0, model.config.max_source_tokens, size=count)

@@ -4,18 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.export.graphs.options import UnsupportedGraphError
 from dragoman.export.make_bundle import MIN_GOLDEN_GAP, BundleOptions, reproduced, write_bundle
 from dragoman.export.source_model import Exportable
-from dragoman.model.config import RecurrentConfig
 from dragoman.model.errors import RunError
-from dragoman.model.network.recurrent import Recurrent
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.run import RunFolder
-from dragoman.model.tokenizer.tokenizer import PAD_ID, Tokenizer
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle
 from tests.support.comparisons import compare
-from tests.support.toy import ToyBundles, export_model, samples_of, toy_test_sentences
+from tests.support.toy import ToyBundles, samples_of, toy_test_sentences
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +51,3 @@ def test_an_8_bit_bundle_has_a_byte_for_every_weight(toy_run: RunFolder, toy_8_b
     # Native weights also have an offset and a bias per output, and every weight begins at a multiple of 64 bytes.
     padding = 12 * sum(map(len, matrices)) + 64 * 4 * len(matrices)
     assert stored_bytes <= sum(matrix.numel() for matrix in matrices) + 4 * floats + padding
-
-
-def test_recurrent_models_have_no_8_bit_graphs(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    model = Recurrent(RecurrentConfig(architecture="recurrent", d_model=16), tokenizer.vocabulary_size, PAD_ID)
-    with pytest.raises(UnsupportedGraphError, match="precision: int8: expected fp32"):
-        export_model(model, tokenizer, tmp_path / "recurrent", options=BundleOptions("random", precision="int8"))

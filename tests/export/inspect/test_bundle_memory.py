@@ -6,12 +6,11 @@ import pytest
 
 from dragoman.export.inspect.figures import measure_engine
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.runtime.cpu import Runtime
 from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.stepping import kept_tensors
 
 SLOTS = 5
-BUNDLES = pytest.mark.parametrize("fixture", ["wide_bundle", "int8_bundle", "recurrent_bundle"])
+BUNDLES = pytest.mark.parametrize("fixture", ["wide_bundle", "int8_bundle"])
 
 
 @BUNDLES
@@ -19,8 +18,6 @@ def test_the_state_has_the_size_of_its_arrays(fixture: str, request: pytest.Fixt
     bundle: Bundle = request.getfixturevalue(fixture)
     runtime = load_sessions(bundle, threads=1).runtime(SLOTS)
     arrays = {array.ctypes.data: array for array in kept_tensors(runtime)}
-    if isinstance(runtime, Runtime):
-        arrays |= {array.ctypes.data: array for array in runtime._state.outputs.values()}
     engine = measure_engine(bundle.manifest, SLOTS)
     assert engine.state_bytes == sum(array.nbytes for array in arrays.values())
     assert engine.state_bytes == SLOTS * engine.slot_bytes
@@ -59,8 +56,3 @@ def test_keys_and_values_in_8_bits_take_a_byte_and_a_scale_per_position(int8_bun
     )
     assert values.slot_bytes == 4 * integers.slot_bytes
     assert scales.slot_bytes == values.slot_bytes // manifest.cache.head_size
-
-
-def test_a_slot_holds_two_values_of_a_recurrent_state_and_a_step_writes_one(recurrent_bundle: Bundle) -> None:
-    states = {state.name: state for state in measure_engine(recurrent_bundle.manifest, SLOTS).states}
-    assert states["hidden_0"].slot_bytes == 2 * states["hidden_0"].step_bytes == 2 * 4 * 16

@@ -43,10 +43,10 @@ def test_an_output_without_a_folder_is_refused_before_anything_is_read(tmp_path:
         command_line.run("inspect", ["no bundle", "--json", str(tmp_path / "none" / "file")])
 
 
-def test_an_unwritable_file_is_named(recurrent_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_file_is_named(wide_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, _: bytes) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "write_bytes", refuse)
     with pytest.raises(SystemExit, match=r"^dragoman inspect: .*figures\.json: Permission denied"):
-        command_line.run("inspect", [str(recurrent_bundle.folder), "--json", str(tmp_path / "figures.json")])
+        command_line.run("inspect", [str(wide_bundle.folder), "--json", str(tmp_path / "figures.json")])

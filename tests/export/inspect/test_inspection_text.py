@@ -41,8 +41,8 @@ def test_an_architecture_may_be_unknown(inspection: Inspection) -> None:
     assert "\narchitecture  unknown\n" in format_inspection(unknown)
 
 
-def test_every_file_has_its_size_and_its_status_in_the_manifest(recurrent_bundle: Bundle, tmp_path: Path) -> None:
-    folder = Path(copytree(recurrent_bundle.folder, tmp_path / "bundle"))
+def test_every_file_has_its_size_and_its_status_in_the_manifest(wide_bundle: Bundle, tmp_path: Path) -> None:
+    folder = Path(copytree(wide_bundle.folder, tmp_path / "bundle"))
     (folder / "notes.txt").write_text("mine")
     files = {file.name: file for file in inspect(Bundle.open(folder), slots=1).files}
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}

@@ -20,7 +20,7 @@ BATCHES = (2, 8, 32)
 
 
 @pytest.mark.promise("R1")
-@pytest.mark.parametrize("kind", ["wide_bundle", "int8_bundle", "recurrent_bundle"])
+@pytest.mark.parametrize("kind", ["wide_bundle", "int8_bundle"])
 def test_no_bit_depends_on_the_batch(
     request: pytest.FixtureRequest, measured: Measured, *, thorough: bool, kind: str
 ) -> None:

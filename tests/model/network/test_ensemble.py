@@ -5,16 +5,15 @@ import torch
 
 from dragoman.model.network.ensemble import Ensemble
 from dragoman.model.network.translation_model import TranslationModel
-from tests.support.recurrent_models import VOCABULARY, ragged_ids, random_ids, random_recurrent
-from tests.support.toy import random_model
+from tests.support.toy import VOCABULARY, ragged_ids, random_ids, random_model
 
 SOURCES, TARGETS = ragged_ids([3, 9, 1, 6]), random_ids(4, 9, seed=2)
 
 
 @pytest.fixture
 def members() -> list[TranslationModel]:
-    """Models of different widths, depths and architectures."""
-    return [random_model(5, VOCABULARY), random_model(6, VOCABULARY, d_model=48, decoder_layers=2), random_recurrent()]
+    """Models of different widths, depths and memories."""
+    return [random_model(5, VOCABULARY), random_model(6, VOCABULARY, d_model=48, decoder_memory="ssru")]
 
 
 def test_probabilities_are_the_mean_of_the_members(members: list[TranslationModel]) -> None:

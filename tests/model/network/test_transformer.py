@@ -14,8 +14,7 @@ from dragoman.model.network.transformer import Transformer
 from dragoman.model.run import build_model
 from dragoman.model.tokenizer.tokenizer import BOS_ID, PAD_ID
 from tests.support import reference
-from tests.support.recurrent_models import VOCABULARY, random_ids
-from tests.support.toy import OPTIONS, random_model
+from tests.support.toy import OPTIONS, VOCABULARY, random_ids, random_model
 
 
 @pytest.fixture(params=OPTIONS)

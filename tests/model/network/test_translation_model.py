@@ -9,14 +9,12 @@ from torch import Tensor, nn
 
 from dragoman.model.network.translation_model import TranslationModel
 from dragoman.model.tokenizer.tokenizer import BOS_ID, PAD_ID
-from tests.support.recurrent_models import KINDS, VOCABULARY, name_kind, ragged_ids, random_ids, random_recurrent
-from tests.support.toy import OPTIONS, random_model
+from tests.support.toy import OPTIONS, VOCABULARY, ragged_ids, random_ids, random_model
 
 DEPTHS = {"encoder_layers": 2, "decoder_layers": 2}
 Make = Callable[..., TranslationModel]
 MODELS: dict[str, Make] = {
-    **{name: partial(random_model, 5, VOCABULARY, **{**DEPTHS, **options}) for name, options in OPTIONS.items()},
-    **{name_kind(kind): partial(random_recurrent, **kind) for kind in KINDS},
+    name: partial(random_model, 5, VOCABULARY, **{**DEPTHS, **options}) for name, options in OPTIONS.items()
 }
 
 
@@ -86,13 +84,12 @@ def test_every_source_token_influences_every_prediction(model: TranslationModel)
 
 
 def test_every_parameter_learns(model: TranslationModel) -> None:
-    """Except biases of keys, whose common offset a softmax ignores, and scores of a hard model, which are sampled."""
+    """Except biases of keys, whose common offset a softmax ignores."""
     target = random_ids(2, 4, seed=2)
     target[:, 0] = BOS_ID
     model(random_ids(2, 5), target).logsumexp(dim=-1).sum().backward()
     idle = [name for name, value in model.named_parameters() if value.grad is None or not value.grad.any()]
-    hard = "reinforce.baseline" in model.state_dict()
-    assert [name for name in idle if not name.endswith("key.bias") and not (hard and "alignment" in name)] == []
+    assert [name for name in idle if not name.endswith("key.bias")] == []
 
 
 def test_dropout_is_active_in_training_alone(make: Make) -> None:
@@ -103,9 +100,8 @@ def test_dropout_is_active_in_training_alone(make: Make) -> None:
     assert not torch.equal(model(source, target), model(source, target))
 
 
-@pytest.mark.parametrize("name", ["default", "dot"])
-def test_source_target_and_output_share_one_embedding(name: str) -> None:
-    model = MODELS[name]()
+def test_source_target_and_output_share_one_embedding() -> None:
+    model = MODELS["default"]()
     assert [name for name, value in model.named_parameters() if VOCABULARY in value.shape] == ["embedding.weight"]
     embedding = model.get_parameter("embedding.weight")
     states = torch.randn(2, 3, embedding.shape[1])

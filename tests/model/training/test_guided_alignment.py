@@ -58,9 +58,3 @@ def test_guided_alignment_requires_links(tmp_path: Path) -> None:
     corpus = read_corpus(write_pairs(tmp_path, "train", toy_sentences()[:100]))
     with pytest.raises(SystemExit, match="guided-alignment: expected 0, or data with links"):
         train_with(1.0, tmp_path / "run", corpus, corpus)
-
-
-def test_guided_alignment_requires_a_transformer() -> None:
-    values = {**TOY_CONFIG.model_dump(), "model": {"architecture": "recurrent"}, "training": {"guided_alignment": 1.0}}
-    with pytest.raises(ValueError, match=r"guided_alignment: expected 0 for the model.architecture recurrent"):
-        RunConfig.model_validate(values)

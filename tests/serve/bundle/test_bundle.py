@@ -208,7 +208,7 @@ def native(folder: Path) -> Path:
     outputs = [*contract.STEP_OUTPUTS, *map(present, target)]
     decoder = {"inputs": [*contract.STEP_INPUTS, *target, *source], "outputs": outputs}
     changes = {"cache": CACHE.model_dump(), "states": [], "encoder": encoder, "decoder": decoder}
-    (folder / layout.TOPK_FILE).rename(folder / layout.CHOOSE_FILE)
+    (folder / layout.CHOOSE_FILE).write_bytes(b"graph")
     change_manifest(reseal(folder), lambda manifest: manifest.update(changes))
     return folder
 

@@ -159,15 +159,11 @@ def test_the_number_of_bindings_is_bounded(sessions: NativeSessions, monkeypatch
         assert len(steps.runtime._bound) <= 3
 
 
-def test_a_model_without_native_graphs_has_no_native_runtime(recurrent_bundle: Bundle) -> None:
-    assert not isinstance(load_sessions(recurrent_bundle, threads=1), NativeSessions)
-
-
-def test_caches_as_states_and_alignments_need_native_graphs(states_bundle: Bundle, recurrent_bundle: Bundle) -> None:
+def test_caches_as_states_and_alignments_need_native_graphs(states_bundle: Bundle) -> None:
     with_caches = replace(states_bundle, manifest=states_bundle.manifest.model_copy(update={"variant": "cpu"}))
-    for bundle, aligned in ((with_caches, False), (recurrent_bundle, True)):
+    for aligned in (False, True):
         with pytest.raises(BundleError, match=r"states: expected native graphs .* with `dragoman export`$"):
-            load_sessions(bundle, threads=1, aligned=aligned)
+            load_sessions(with_caches, threads=1, aligned=aligned)
 
 
 def test_a_runtime_needs_a_cache(sessions: NativeSessions, states_bundle: Bundle) -> None:

@@ -23,20 +23,17 @@ from numpy.typing import NDArray
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from dragoman.serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
 from dragoman.serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
-from dragoman.serve.runtime.host import HostSessions
 from dragoman.serve.runtime.model import Model
-from dragoman.serve.runtime.native import NativeRuntime
+from dragoman.serve.runtime.native import NativeSessions
 from dragoman.serve.runtime.onnx_runtime import open_session, session_options
 from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.paths import ROOT
-from tests.support.recurrent_models import BAHDANAU, CONCAT, PREDICTIVE
 from tests.support.stepping import each, kept_tensors, logits_of_step
 from tests.support.toy import WIDE, random_model
 
 COUNT = 33
 MAX_SOURCE, MAX_TARGET = 40, 24
 POISONS = [np.nan, np.inf, 3e38]
-RECURRENT = {"concat": CONCAT, "local_predictive": PREDICTIVE, "hard": BAHDANAU}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +78,6 @@ def encode_all(runtime: Model, sequences: Sequence[Forced], length: int = 0) -> 
 
 def poison_source(runtime: Any, row: int, first: int, poison: float) -> None:
     """Overwrites the source of a row from a position on, in all tensors of floats."""
-    if not isinstance(runtime, NativeRuntime):
-        for spec in runtime._sessions.manifest.states:
-            if spec.kind == "source":
-                axis = spec.shape.index("source")
-                np.moveaxis(runtime._state.inputs[spec.name][row], axis, 0)[first:] = poison
-        return
     for array in runtime._sources.values():
         if array.dtype == np.int8:
             continue
@@ -97,32 +88,26 @@ def poison_source(runtime: Any, row: int, first: int, poison: float) -> None:
             values.reshape(*values.shape[:2], 16, -1)[:, :, lane] = poison
 
 
-@pytest.fixture(scope="module", params=["native", "int8", "native-fallback", "int8-fallback", *RECURRENT])
+@pytest.fixture(scope="module", params=["native", "int8", "native-fallback", "int8-fallback"])
 def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Iterator[Bundle]:
-    """A bundle with both architectures, every kind of state, and the attentions that compute most.
-
-    Native graphs run with the library and without it. `test_recurrent_graphs` tests the graphs of every attention.
-    """
+    """A bundle with both kinds of caches; its graphs run with the library and without it."""
     kind, _, mode = request.param.partition("-")
     with pytest.MonkeyPatch.context() as patch:
         if mode:
             patch.setenv(INSTRUCTIONS_VARIABLE, FALLBACK)
         if kind == "native":
             yield request.getfixturevalue("wide_bundle")
-        elif kind == "int8":
-            yield untrained("int8_wide", random_model(1, tokenizer.vocabulary_size, **WIDE), precision="int8")
         else:
-            _, exported = request.getfixturevalue("recurrent_bundles")(RECURRENT[kind])
-            yield exported
+            yield untrained("int8_wide", random_model(1, tokenizer.vocabulary_size, **WIDE), precision="int8")
 
 
 @pytest.fixture(scope="module")
-def sessions(bundle: Bundle) -> HostSessions:
+def sessions(bundle: Bundle) -> NativeSessions:
     return load_sessions(bundle, threads=1)
 
 
 @pytest.fixture(scope="module")
-def forced(sessions: HostSessions) -> list[Forced]:
+def forced(sessions: NativeSessions) -> list[Forced]:
     """Sequences of every length, from only the end token to the longest."""
     random = np.random.default_rng(1)
     vocabulary = sessions.manifest.vocabulary_size
@@ -148,7 +133,7 @@ def test_sequences_differ_from_each_other(forced: list[Forced]) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 33])
-def test_the_size_of_the_batch_changes_nothing(sessions: HostSessions, forced: list[Forced], rows: int) -> None:
+def test_the_size_of_the_batch_changes_nothing(sessions: NativeSessions, forced: list[Forced], rows: int) -> None:
     for slots in (rows, 64):
         runtime = sessions.runtime(slots=slots)
         assert runtime.slots == slots
@@ -157,7 +142,7 @@ def test_the_size_of_the_batch_changes_nothing(sessions: HostSessions, forced: l
 
 
 @pytest.mark.parametrize("shift", [1, 7, 16, 32])
-def test_the_position_in_the_batch_changes_nothing(sessions: HostSessions, forced: list[Forced], shift: int) -> None:
+def test_the_position_in_the_batch_changes_nothing(sessions: NativeSessions, forced: list[Forced], shift: int) -> None:
     rotated = [*forced[shift:], *forced[:shift]]
     runtime = sessions.runtime(slots=COUNT)
     encode_all(runtime, rotated)
@@ -165,14 +150,14 @@ def test_the_position_in_the_batch_changes_nothing(sessions: HostSessions, force
 
 
 @pytest.mark.parametrize("length", [MAX_SOURCE, 17])
-def test_padding_of_sources_changes_nothing(sessions: HostSessions, forced: list[Forced], length: int) -> None:
+def test_padding_of_sources_changes_nothing(sessions: NativeSessions, forced: list[Forced], length: int) -> None:
     short = [sequence for sequence in forced if len(sequence.source_ids) <= length]
     runtime = sessions.runtime(slots=len(short))
     encode_all(runtime, short, length)
     assert_alone(runtime, short)
 
 
-def test_the_content_of_padding_changes_nothing(sessions: HostSessions, forced: list[Forced]) -> None:
+def test_the_content_of_padding_changes_nothing(sessions: NativeSessions, forced: list[Forced]) -> None:
     ids, lengths = pad([sequence.source_ids for sequence in forced])
     for row, length in zip(ids, lengths, strict=True):
         row[length:] = 5
@@ -182,7 +167,9 @@ def test_the_content_of_padding_changes_nothing(sessions: HostSessions, forced: 
 
 
 @pytest.mark.parametrize("poison", POISONS)
-def test_former_content_of_a_slot_changes_nothing(sessions: HostSessions, forced: list[Forced], poison: float) -> None:
+def test_former_content_of_a_slot_changes_nothing(
+    sessions: NativeSessions, forced: list[Forced], poison: float
+) -> None:
     """The slots are dirty behind the valid length of a row, and in other slots."""
     runtime = sessions.runtime(slots=COUNT)
     for tensor in kept_tensors(runtime):
@@ -193,14 +180,14 @@ def test_former_content_of_a_slot_changes_nothing(sessions: HostSessions, forced
     assert_alone(runtime, forced[:9])
 
 
-def test_a_neighbor_of_nan_changes_nothing(sessions: HostSessions, forced: list[Forced]) -> None:
+def test_a_neighbor_of_nan_changes_nothing(sessions: NativeSessions, forced: list[Forced]) -> None:
     runtime = sessions.runtime(slots=COUNT)
     encode_all(runtime, forced)
     poison_source(runtime, 0, 0, np.nan)
     assert_alone(runtime, forced, first=1)
 
 
-def test_rows_of_one_source_decode_it_together(sessions: HostSessions, forced: list[Forced]) -> None:
+def test_rows_of_one_source_decode_it_together(sessions: NativeSessions, forced: list[Forced]) -> None:
     runtime = sessions.runtime(slots=COUNT)
     ids, lengths = pad([sequence.source_ids for sequence in forced[:3]])
     runtime.encode(ids, lengths, [[4, 1], [0], [2, 5, 3]])
@@ -210,7 +197,7 @@ def test_rows_of_one_source_decode_it_together(sessions: HostSessions, forced: l
 @settings(max_examples=15)
 @given(plan=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=5, max_size=40), seed=st.integers(0, 99))
 def test_other_sequences_that_join_and_leave_change_nothing(
-    sessions: HostSessions, forced: list[Forced], plan: list[tuple[int, int]], seed: int
+    sessions: NativeSessions, forced: list[Forced], plan: list[tuple[int, int]], seed: int
 ) -> None:
     """Sequences join before a step and leave after it; every row is at a different position, and some are free."""
     random = np.random.default_rng(seed)
@@ -239,7 +226,7 @@ def test_other_sequences_that_join_and_leave_change_nothing(
         }
 
 
-def test_engines_that_share_sessions_do_not_disturb_each_other(sessions: HostSessions, forced: list[Forced]) -> None:
+def test_engines_that_share_sessions_do_not_disturb_each_other(sessions: NativeSessions, forced: list[Forced]) -> None:
     def translate(first: int) -> None:
         runtime = sessions.runtime(slots=16)
         for _ in range(3):
@@ -287,7 +274,7 @@ class Watch:
         if name == "onnxruntime":
             print(os.environ.get("ORT_DISABLE_TELEMETRY"))
 sys.meta_path.insert(0, Watch())
-import dragoman.serve.runtime.cpu
+import dragoman.serve.runtime.native
 """
     printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
     assert printed.stdout == "1\n"
