@@ -5,7 +5,7 @@ pip3 install --constraint constraints.txt .
 for corpus in fuzz/corpus/*/; do
   name=$(basename "$corpus")
   if [ "$name" = record_reader ]; then
-    # shellcheck disable=SC2086 - the variables hold several options
+    # shellcheck disable=SC2086 # the variables hold several options
     $CXX $CXXFLAGS $LIB_FUZZING_ENGINE -std=c++17 -pthread -ffp-contract=off -I serve/native/src \
       fuzz/record_reader.cpp serve/native/src/loop/records.cpp -o "$OUT/record_reader_fuzzer"
   else

@@ -16,8 +16,7 @@ KINDS = (
     ("pptx", {"[Content_Types].xml": _TYPES.format(_OFFICE, "drawingml.chart")}, "part.xml"),
     ("docx", {"part.xml": "<a/>"}, "[Content_Types].xml"),
     ("odt", dict[str, str](), "content.xml"),
-    # A change of words in CSV may change which delimiter the first row has most often.
-    *("properties", "strings", "xml", "resx", "ts", "tsv"),
+    *("properties", "strings", "xml", "resx", "ts", "tsv", "csv"),
 )
 REQUEST = DocumentRequest("en", "de", retranslate=True, unpacked_bytes=8 << 20)
 

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=$1
 shift
-# shellcheck disable=SC2046 - one name each
+# shellcheck disable=SC2046 # one name each
 [ $# -gt 0 ] || set -- $(ls fuzz/corpus)
 failed=0
 printf '%-16s %12s %10s %10s\n' harness executions coverage findings

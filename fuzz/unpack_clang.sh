@@ -9,7 +9,7 @@ fi
 version=$(apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p')
 names=$(printf '%s ' "clang-$version" "libclang-common-$version-dev" "libclang-rt-$version-dev" "libclang-cpp$version" "libllvm$version")
 rm -f ./*.deb
-# shellcheck disable=SC2086 - one name each
+# shellcheck disable=SC2086 # one name each
 if [ -n "$version" ] && { apt-get download -qq $names || { apt-get update -qq && apt-get download -qq $names; }; }; then
   for package in *.deb; do dpkg -x "$package" .; done
   rm -f ./*.deb
