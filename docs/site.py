@@ -1,5 +1,6 @@
 """Gives the site the layout of the repository, so that a link leads to the same place on GitHub and in the site."""
 
+import json
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ MORE = ("README.md", "docs/site.css", "serve/page/static/icon.svg")
 LINK = re.compile(r"\]\(([^)#\s]+)[^)\s]*\)")
 GRPC = '---\nhide: [toc]\n---\n\n# gRPC reference\n\n```protobuf\n--8<-- "protos/translation.proto"\n```\n'
 REFERENCES = {
-    "docs/rest_reference.md": "[OAD(../tests/snapshots/data/openapi.json)]\n",
+    "docs/rest_reference.md": "[Bodies of errors](api.md#errors)\n\n[OAD(../build/rest_reference.json)]\n",
     "docs/grpc_reference.md": GRPC,
     "docs/python_reference.md": "# Python reference\n\n::: dragoman\n",
 }
@@ -29,8 +30,20 @@ def site_files() -> set[str]:
     return {str(path.relative_to(ROOT)) for path in found}
 
 
+def write_rest_reference() -> None:
+    """Writes the description of REST for the site: the errors of a route are a list, without the body of each."""
+    described = json.loads((ROOT / "tests/snapshots/data/openapi.json").read_text("utf-8"))
+    for operation in (operation for methods in described["paths"].values() for operation in methods.values()):
+        answers = operation["responses"]
+        errors = [f"- {status}: {answers.pop(status)['description']}" for status in [*answers] if status >= "400"]
+        operation["description"] = "\n".join([operation.get("description", ""), "", "Errors:", "", *errors])
+    (ROOT / "build").mkdir(exist_ok=True)
+    (ROOT / "build/rest_reference.json").write_text(json.dumps(described), "utf-8")
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Replaces the files of `docs` by those that belong to the site. The files of the theme stay."""
+    write_rest_reference()
     options = (str(ROOT), config.site_dir, config.use_directory_urls)
     found = {name: File(name, *options) for name in sorted({*site_files(), *REFERENCES})}
     for name, text in REFERENCES.items():

@@ -41,4 +41,5 @@ def test_the_site_finds_words_has_linked_files_and_loads_nothing_from_elsewhere(
         opened.goto(f"{site}docs/{name}_reference/", wait_until="domcontentloaded")
         expect(opened.locator("article")).to_contain_text(text)
     assert hosts == {"127.0.0.1"}
+    assert len(httpx.get(f"{site}docs/rest_reference/").content) < 1_200_000
     assert httpx.get(f"{site}tests/gpu/run.sh").content == (ROOT / "tests/gpu/run.sh").read_bytes()
