@@ -24,11 +24,14 @@ ENV PIP_CONSTRAINT= PIP_REQUIRE_HASHES=1 PIP_NO_DEPS=1
 COPY deploy/locks/ ./
 
 FROM locked AS cpu-dependencies
-# Nothing imports the tests of NumPy and ONNX and the tools of ONNX Runtime, which go again.
+# Nothing imports these tests, tools and dialects of databases, and ONNX Runtime has a second copy of itself for C.
 RUN pip --python /opt/dragoman/bin/python install --requirement cpu.txt \
-  && find /opt/dragoman/lib -type d \( -path '*/numpy/*/tests' -o -path '*/onnx/backend/test' \
-  -o -path '*/onnxruntime/datasets' -o -path '*/onnxruntime/quantization' -o -path '*/onnxruntime/tools' \
-  -o -path '*/onnxruntime/transformers' \) -prune -exec rm -r {} +
+  && find /opt/dragoman/lib \( -path '*/numpy/*/tests' -o -path '*/numpy/distutils' -o -path '*/numpy/f2py' \
+  -o -path '*/onnx/backend' -o -path '*/onnx/reference' -o -path '*/onnx/*.cc' -o -path '*/onnxruntime/datasets' \
+  -o -path '*/onnxruntime/quantization' -o -path '*/onnxruntime/tools' -o -path '*/onnxruntime/transformers' \
+  -o -path '*/onnxruntime/capi/libonnxruntime.so.*' -o -path '*/sqlalchemy/dialects/mssql' \
+  -o -path '*/sqlalchemy/dialects/mysql' -o -path '*/sqlalchemy/dialects/oracle' -o -path '*/sqlalchemy/testing' \
+  \) -prune -exec rm -r {} +
 
 # Has the layout of the environment, so that it can be copied into it.
 FROM locked AS code

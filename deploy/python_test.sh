@@ -12,7 +12,7 @@ failed=0
 
 # The shims of pyenv fail for versions that are not selected.
 at_hand() {
-  for candidate in "python3.$1" "$HOME"/.pyenv/versions/"3.$1".*/bin/python"3.$1"; do
+  for candidate in "python3.$1" "$HOME/.pyenv/versions/3.$1".*/"bin/python3.$1"; do
     if "$candidate" -c "" 2>/dev/null; then
       echo "$candidate"
       return

@@ -18,6 +18,8 @@ from tests.support.native_graphs import choose_graph
 from tests.support.native_sessions import open_graph
 from tests.support.paths import ROOT
 
+# Programs find the tests, and the package where this process found it.
+PYTHON_PATH = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
 # Prints a digest of what all operators compute.
 PROGRAM = """
 import hashlib, numpy as np
@@ -63,7 +65,7 @@ def test_the_best_instruction_set_is_chosen_and_each_can_be_forced(monkeypatch: 
 
 def test_every_instruction_set_computes_the_same_bits() -> None:
     def digest(name: str) -> str:
-        environment = os.environ | {"DRAGOMAN_INSTRUCTIONS": name, "PYTHONPATH": str(ROOT)}
+        environment = os.environ | PYTHON_PATH | {"DRAGOMAN_INSTRUCTIONS": name}
         done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, capture_output=True)
         return done.stdout.decode()
 
@@ -148,7 +150,7 @@ register.restype, register.argtypes = ctypes.c_void_p, [ctypes.c_void_p] * 2
 assert register(None, base) == 1
 print(messages[0].decode())
 """
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | PYTHON_PATH
     done = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
     assert STRANGERS[version] in done.stdout
 
