@@ -1,7 +1,7 @@
 """Builds the interfaces of a service from what they share."""
 
 import platform
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -10,11 +10,14 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 from starlette.types import ASGIApp
 
 from dragoman.serve.compat.deepl.http import DeepLHttp
+from dragoman.serve.compat.google.http import GoogleHttp
 from dragoman.serve.compat.libretranslate.http import LibreTranslateHttp
+from dragoman.serve.compat.microsoft.http import MicrosoftHttp
 from dragoman.serve.compat.open_inference import http as open_inference_http
 from dragoman.serve.compat.open_inference.grpc import OpenInferenceGrpc
 from dragoman.serve.compat.open_inference.http import OpenInferenceHttp
 from dragoman.serve.compat.open_inference.protocol import OpenInference
+from dragoman.serve.compat.texts import CompatibleTexts
 from dragoman.serve.documents.job import JobLimits
 from dragoman.serve.documents.job_store import JobStore
 from dragoman.serve.documents.job_worker import JobWorker
@@ -244,7 +247,7 @@ class RestBuilder:
         open_inference = OpenInferenceHttp(
             OpenInference(core.dispatcher, core.models, core.lifecycle), self._reader, core.max_values
         )
-        deepl, libretranslate = self._deepl(), self._libretranslate()
+        compatible, libretranslate = list(self._compatible()), self._libretranslate()
         static = build_static(page=settings.page)
         groups = list[RouteGroup]()
         documentation = Documentation(lambda: groups)
@@ -253,13 +256,13 @@ class RestBuilder:
             open_inference.routes,
             RouteGroup(tuple(Route("GET", path, file.answer) for path, file in static.files.items()), lambda _: HIDDEN),
             *self._key_routes(),
-            *([] if deepl is None else [deepl.routes]),
+            *(interface.routes for interface in compatible),
             *([] if libretranslate is None else [libretranslate.routes(documentation.read)]),
             HttpProbes(core.lifecycle, read_metrics).routes,
             documentation.routes,
         ]
         # DeepL owns some paths below /v2.
-        known: Sequence[Interface | None] = (deepl, libretranslate, open_inference, RestInterface())
+        known: Sequence[Interface | None] = (*compatible, libretranslate, open_inference, RestInterface())
         open_paths = static.open_paths | HEALTH_PATHS | open_inference_http.PROBE_PATHS
         return build_app(
             groups,
@@ -294,20 +297,27 @@ class RestBuilder:
             return []
         return [HttpKeys(security.store, security, self._reader).routes]
 
-    def _deepl(self) -> DeepLHttp | None:
-        core, path = self._core, self._core.settings.deepl_path
-        if path == OFF:
-            return None
-        return DeepLHttp(
-            core.dispatcher,
-            core.models,
-            self._parameters,
-            core.security.authenticator,
-            glossaries=core.glossaries,
-            glossary_files=self._glossary_files,
-            documents=self._documents,
-            prefix=path.rstrip("/"),
-        )
+    def _compatible(self) -> Iterator[DeepLHttp | GoogleHttp | MicrosoftHttp]:
+        """Yields the interfaces of other servers that are on, but for that of LibreTranslate."""
+        core, settings = self._core, self._core.settings
+        authenticator = core.security.authenticator
+        texts = CompatibleTexts(core.dispatcher, core.models, placeholders=settings.compatible_placeholders)
+        if (path := settings.deepl_path) != OFF:
+            yield DeepLHttp(
+                core.dispatcher,
+                texts,
+                self._parameters,
+                authenticator,
+                glossaries=core.glossaries,
+                glossary_files=self._glossary_files,
+                documents=self._documents,
+                prefix=path.rstrip("/"),
+            )
+        if (path := settings.google_path) != OFF:
+            yield GoogleHttp(core.dispatcher, texts, self._parameters, authenticator, path.rstrip("/"))
+        if (path := settings.microsoft_path) != OFF:
+            prefix, values = path.rstrip("/"), core.max_values
+            yield MicrosoftHttp(core.dispatcher, texts, self._reader, authenticator, max_values=values, prefix=prefix)
 
     def _libretranslate(self) -> LibreTranslateHttp | None:
         core, settings = self._core, self._core.settings

@@ -121,6 +121,9 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
     corrections: bool = False
     public_url: str | None = Field(None, pattern=r"^https?://[!-~]+$")
     deepl_path: str = Field("/", pattern=PATH)
+    google_path: str = Field(OFF, pattern=PATH)
+    microsoft_path: str = Field(OFF, pattern=PATH)
+    compatible_placeholders: bool = True
     page: bool = True
     max_body_bytes: int = Field(2 << 20, ge=1)
     stream_unanswered_texts: int | None = Field(

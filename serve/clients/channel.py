@@ -129,8 +129,8 @@ class ClientSettings:
 DEFAULTS = ClientSettings()
 
 
-def open_channel(target: str, settings: ClientSettings, options: Options | None = None) -> "grpc.Channel":
-    """Returns a channel for blocking calls.
+def open_async_channel(target: str, settings: ClientSettings, options: Options | None = None) -> "grpc.aio.Channel":
+    """Returns a channel for the running event loop.
 
     Args:
         target: host and port, or a name with several addresses.
@@ -138,16 +138,6 @@ def open_channel(target: str, settings: ClientSettings, options: Options | None 
 
     Raises OSError if a file of the settings cannot be read.
     """
-    import grpc  # noqa: PLC0415
-
-    credentials, options = settings.credentials, settings.options if options is None else options
-    if credentials is None:
-        return grpc.insecure_channel(target, options)
-    return grpc.secure_channel(target, credentials, options)
-
-
-def open_async_channel(target: str, settings: ClientSettings, options: Options | None = None) -> "grpc.aio.Channel":
-    """Returns a channel for the running event loop. Arguments and errors are those of `open_channel`."""
     import grpc.aio  # noqa: PLC0415
 
     credentials, options = settings.credentials, settings.options if options is None else options

@@ -8,6 +8,7 @@ from dragoman.serve.host.tables import read_table
 TRANSLATION, MODELS, DOCUMENTS = "Translation", "Models", "Documents"
 GLOSSARIES, MEMORIES = "Glossaries", "Memories"
 OPEN_INFERENCE, DEEPL, LIBRETRANSLATE = "Open Inference Protocol", "DeepL", "LibreTranslate"
+GOOGLE, MICROSOFT = "Google Translate", "Microsoft Translator"
 KEYS, OPERATION = "API keys", "Operation"
 # Descriptions of the tags of the OpenAPI document, in its order.
 TAGS: dict[str, str] = read_table(__file__, "route_table.yaml")

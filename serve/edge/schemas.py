@@ -9,6 +9,7 @@ JSON = "application/json"
 Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
+INTEGER: Schema = {"type": "integer"}
 BINARY: Schema = {"type": "string", "format": "binary"}
 
 

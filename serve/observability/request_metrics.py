@@ -23,13 +23,15 @@ Method = Literal[
     "generate_stream",
     "libretranslate",
     "deepl",
+    "google",
+    "microsoft",
     "other",
 ]
 
 _COMMON: tuple[Method, ...] = ("translate", "translate_stream", "score", "infer", "other")
 _OWN: dict[Protocol, tuple[Method, ...]] = {
     "grpc": ("translate_many", "infer_stream"),
-    "rest": ("attention", "generate", "generate_stream", "libretranslate", "deepl"),
+    "rest": ("attention", "generate", "generate_stream", "libretranslate", "deepl", "google", "microsoft"),
 }
 METHODS = tuple((protocol, method) for protocol, own in _OWN.items() for method in (*_COMMON, *own))
 

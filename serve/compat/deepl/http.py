@@ -1,6 +1,6 @@
 """The routes of DeepL, and how this interface writes errors."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -29,16 +29,16 @@ from dragoman.serve.compat.deepl.request import (
     unserved,
     unsupported,
 )
-from dragoman.serve.compat.served_languages import ServedLanguages
+from dragoman.serve.compat.description import describe_route
+from dragoman.serve.compat.texts import CompatibleTexts
 from dragoman.serve.documents_api.translator import DocumentParts
 from dragoman.serve.edge.auth import Authenticator
 from dragoman.serve.edge.form_parser import FORM, MULTIPART
 from dragoman.serve.edge.interface import Interface, error_documentation, json_response
 from dragoman.serve.edge.parameters import ParameterReader, Parameters
 from dragoman.serve.edge.problems import error_headers
-from dragoman.serve.edge.reader import TIMEOUT_PARAMETER, unless_disconnected
 from dragoman.serve.edge.route_table import DEEPL, Route, RouteGroup
-from dragoman.serve.edge.schemas import JSON, TEXT, content_of, object_of
+from dragoman.serve.edge.schemas import JSON, TEXT, object_of
 from dragoman.serve.errors import (
     DocumentNotReadyError,
     GlossaryNotFoundError,
@@ -52,8 +52,7 @@ from dragoman.serve.host.tables import read_table
 from dragoman.serve.keys.account import Account
 from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.registry.dispatcher import Dispatcher
-from dragoman.serve.registry.mixed_texts import Parts, SourceText, translate_texts
-from dragoman.serve.registry.registry import ModelRegistry
+from dragoman.serve.registry.mixed_texts import SourceText
 from dragoman.serve.translation.fields import DEFAULT_SEARCH, SearchFields
 from dragoman.serve.translation.markup import PLAIN
 from dragoman.serve.translation.request import TranslateRequest
@@ -72,24 +71,10 @@ _ERRORS = error_documentation(
 _UPLOAD = "upload"
 
 
-def route_documentation(handler: str, method: str) -> dict[str, Any]:
-    """Returns FastAPI's arguments for the route of a handler."""
-    route = _ROUTES[handler]
-    properties, required = route.get("parameters", {}), route.get("required", [])
-    extra: dict[str, Any] = {"parameters": [TIMEOUT_PARAMETER]}
-    if method in ("GET", "DELETE"):
-        extra["parameters"] += [
-            {"name": name, "in": "query", "required": name in required, "schema": schema}
-            for name, schema in properties.items()
-        ]
-    elif properties:
-        body = {**object_of(**properties), "required": required, "additionalProperties": False}
-        media_types = (MULTIPART,) if handler == _UPLOAD else (JSON, FORM)
-        extra["requestBody"] = {"content": content_of(body, media_types)}
-    status, media_type = route.get("status", int(HTTPStatus.OK)), route.get("media_type", JSON)
-    content = {"content": content_of(route["response"], (media_type,))} if "response" in route else {}
-    ok = {status: {"description": "Successful Response", **content}}
-    return {"summary": route["summary"], "status_code": status, "responses": {**ok, **_ERRORS}, "openapi_extra": extra}
+def _describe(route: Route) -> dict[str, Any]:
+    handler = route.handler.__name__
+    media_types = (MULTIPART,) if handler == _UPLOAD else (JSON, FORM)
+    return describe_route(_ROUTES[handler], route.method, _ERRORS, media_types)
 
 
 KEY_SCHEME = "deepl-auth-key"
@@ -111,7 +96,7 @@ class DeepLHttp(Interface):
     def __init__(
         self,
         dispatcher: Dispatcher,
-        models: ModelRegistry,
+        texts: CompatibleTexts,
         reader: ParameterReader,
         authenticator: Authenticator,
         *,
@@ -123,16 +108,15 @@ class DeepLHttp(Interface):
         """Creates the interface.
 
         Args:
-            models: at least one.
             authenticator: of keys in parameters and headers.
             glossaries: None: the server has no state directory.
             documents: their jobs; glossaries may be as large.
             prefix: before every path; empty: none.
         """
         self._dispatcher = dispatcher
-        self._models = models
         self._authenticator = authenticator
-        self._languages = ServedLanguages(models)
+        self._texts = texts
+        self._languages = texts.languages
         self._prefix = prefix
         self._receive = partial(self._read, reader)
         receive_large = partial(self._read, documents.reader)
@@ -175,7 +159,7 @@ class DeepLHttp(Interface):
     def routes(self) -> RouteGroup:
         """The routes."""
         routes = (Route(method, f"{self._prefix}{path}", handler) for method, path, handler in self._routes())
-        return RouteGroup(tuple(routes), lambda route: route_documentation(route.handler.__name__, route.method), DEEPL)
+        return RouteGroup(tuple(routes), _describe, DEEPL)
 
     def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
         for method in ("GET", "POST"):
@@ -197,14 +181,15 @@ class DeepLHttp(Interface):
         texts = [SourceText(text, result.code) for text, result in zip(wanted.texts, found, strict=True)]
         if wanted.source.upper() == wanted.target.upper():
             raise refuse("Source and target language are equal.")
-        self._check_pairs(texts, target)
+        if (language := self._texts.unserved(texts, target)) is not None:
+            pair = f"source_lang '{written_code(language)}', target_lang '{written_code(target)}'"
+            raise refuse(f"Language pair not supported: {pair}.")
         order = TranslateRequest(
             target_language=target,
-            allow_pivot=True,
             options=self._search(wanted.model_type),
             split_sentences=wanted.split_sentences,
             # Without alignments, a server accepts the parameter without effect.
-            preserve_formatting=wanted.preserve_formatting and all(model.settings.alignments for model in self._models),
+            preserve_formatting=wanted.preserve_formatting and self._texts.aligned,
             format=wanted.text_format,
             ignore_tags=wanted.tags.get("ignore_tags", ()),
             splitting_tags=wanted.tags.get("splitting_tags", ()),
@@ -212,9 +197,7 @@ class DeepLHttp(Interface):
             non_splitting_tags=wanted.tags.get("non_splitting_tags", ()),
             deadline_seconds=deadline_seconds,
         )
-        parts = Parts(self._dispatcher.translate_accepted, request.state.record)
-        async with self._dispatcher.accept_texts(request.state.record, wanted.texts):
-            translations = await unless_disconnected(request, translate_texts(parts, texts, order))
+        translations = await self._texts.translate(request, texts, order)
         answers = [_answer(wanted, *pair) for pair in zip(texts, translations, strict=True)]
         return json_response({"translations": answers})
 
@@ -262,18 +245,11 @@ class DeepLHttp(Interface):
         request.state.record.account = self._authenticator.check_key(*map(_as_bearer, headers))
         return parameters, deadline_seconds
 
-    def _check_pairs(self, texts: Sequence[SourceText], target: str) -> None:
-        for text in texts:
-            if text.language != target and target not in self._languages.targets_of(text.language):
-                pair = f"source_lang '{written_code(text.language)}', target_lang '{written_code(target)}'"
-                raise refuse(f"Language pair not supported: {pair}.")
-
     def _search(self, model_type: str) -> SearchFields:
         """Returns a wide search for quality, as far as it fits into the slots of each model."""
         if model_type not in QUALITY:
             return DEFAULT_SEARCH
-        slots = min(model.settings.slots for model in self._models)
-        return SearchFields(beam_size=min(_BEAM_SIZE, slots))
+        return SearchFields(beam_size=min(_BEAM_SIZE, self._texts.slots))
 
 
 def _as_bearer(authorization: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from dragoman.serve.compat.description import describe_route
 from dragoman.serve.compat.libretranslate.files import DOWNLOAD, LibreTranslateFiles
 from dragoman.serve.compat.libretranslate.request import (
     TranslateParameters,
@@ -19,16 +20,15 @@ from dragoman.serve.compat.libretranslate.request import (
     unavailable,
     written_code,
 )
-from dragoman.serve.compat.served_languages import ServedLanguages
+from dragoman.serve.compat.texts import CompatibleTexts
 from dragoman.serve.documents_api.translator import DocumentParts
 from dragoman.serve.edge.auth import Authenticator
 from dragoman.serve.edge.form_parser import FORM, MULTIPART
 from dragoman.serve.edge.interface import Interface, error_documentation, json_response
 from dragoman.serve.edge.parameters import ParameterReader, Parameters
 from dragoman.serve.edge.problems import error_headers
-from dragoman.serve.edge.reader import TIMEOUT_PARAMETER, unless_disconnected
 from dragoman.serve.edge.route_table import HIDDEN, LIBRETRANSLATE, Route, RouteGroup
-from dragoman.serve.edge.schemas import JSON, TEXT, content_of, object_of
+from dragoman.serve.edge.schemas import JSON, TEXT, object_of
 from dragoman.serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
 from dragoman.serve.host.tables import read_table
 from dragoman.serve.host.threads import MEMORIES
@@ -55,19 +55,6 @@ _ERRORS = error_documentation(
 )
 
 
-def route_documentation(handler: str) -> dict[str, Any]:
-    """Returns FastAPI's arguments for the route of a handler."""
-    route = _ROUTES[handler]
-    content = content_of(route["response"], (route.get("media_type", JSON),))
-    errors = {} if "never_fails" in route else _ERRORS
-    documented = {"summary": route["summary"], "responses": {int(HTTPStatus.OK): {"content": content}, **errors}}
-    if "body" not in route:
-        return documented
-    media_types = (MULTIPART,) if handler == "translate_file" else (JSON, FORM, MULTIPART)
-    request = {"requestBody": {"content": content_of(route["body"], media_types)}, "parameters": [TIMEOUT_PARAMETER]}
-    return {**documented, "openapi_extra": request}
-
-
 _FRONTEND_TIMEOUT_MS = 500
 # Any page may call this interface, as that of LibreTranslate.
 _CORS = MappingProxyType(
@@ -89,7 +76,11 @@ class MissingKeyError(UnauthorizedError):
 
 def _describe_route(route: Route) -> Mapping[str, Any]:
     name = route.handler.__name__
-    return HIDDEN if name in ("preflight", "spec") else route_documentation(name)
+    if name in ("preflight", "spec"):
+        return HIDDEN
+    described = _ROUTES[name]
+    media_types = (MULTIPART,) if name == "translate_file" else (JSON, FORM, MULTIPART)
+    return describe_route(described, route.method, {} if "never_fails" in described else _ERRORS, media_types)
 
 
 class LibreTranslateHttp(Interface):
@@ -121,7 +112,8 @@ class LibreTranslateHttp(Interface):
         self._dispatcher = dispatcher
         self._models = models
         self._authenticator = authenticator
-        self._languages = ServedLanguages(models)
+        self._texts = CompatibleTexts(dispatcher, models, placeholders=settings.compatible_placeholders)
+        self._languages = self._texts.languages
         self._prefix = prefix
         self._receive = partial(self._read, reader)
         receive_large = partial(self._read, documents.reader)
@@ -198,7 +190,7 @@ class LibreTranslateHttp(Interface):
         """Translates a text or a list of texts, each independently of the others."""
         parameters, deadline_seconds = await self._receive(request)
         # The alternatives of a text must fit into the slots of one engine.
-        most = min(self._max_alternatives, min(model.settings.slots for model in self._models) - 1)
+        most = min(self._max_alternatives, self._texts.slots - 1)
         wanted = TranslateParameters.parse(parameters, most)
         check_lengths(wanted.texts, *self._limits())
         source, target = find_pair(self._languages, wanted.source, wanted.target)
@@ -206,15 +198,17 @@ class LibreTranslateHttp(Interface):
         detected = await self._languages.languages_of(wanted.texts, source, target, deadline_seconds, markup=markup)
         wanted.check_format(html=any(model.settings.alignments for model in self._models))
         sources = [SourceText(text, language.code) for text, language in zip(wanted.texts, detected, strict=True)]
-        for text in sources:
-            if text.language != target and target not in self._languages.targets_of(text.language):
-                raise unavailable(text.language, target)
+        if (language := self._texts.unserved(sources, target)) is not None:
+            raise unavailable(language, target)
         order = TranslateRequest(
-            target_language=target, format=wanted.text_format, allow_pivot=True, deadline_seconds=deadline_seconds
+            target_language=target,
+            format=wanted.text_format,
+            preserve_formatting=self._texts.aligned,
+            deadline_seconds=deadline_seconds,
         )
-        async with self._dispatcher.accept_texts(request.state.record, wanted.texts):
-            work = self._translate(sources, order, wanted.alternatives, request)
-            translations = await unless_disconnected(request, work)
+        several = wanted.alternatives and not markup
+        work = partial(_translate_several, rows=wanted.alternatives + 1) if several else translate_texts
+        translations = await self._texts.translate(request, sources, order, work)
         return json_response(_answer(wanted, translations, detected))
 
     async def detect(self, request: Request) -> Response:
@@ -291,24 +285,21 @@ class LibreTranslateHttp(Interface):
         limits = self._models.text_limits
         return limits.max_texts, limits.max_text_characters
 
-    async def _translate(
-        self, texts: Sequence[SourceText], order: TranslateRequest, alternatives: int, request: Request
-    ) -> list[Translation | None]:
-        parts = Parts(self._dispatcher.translate_accepted, request.state.record)
-        if not alternatives or order.format == "html":
-            return await translate_texts(parts, texts, order)
-        rows = alternatives + 1
-        several = order._replace(options=SearchFields(beam_size=rows, hypotheses=rows))
-        translations = list[Translation | None]()
-        for text in texts:
-            try:
-                translations += await translate_texts(parts, [text], several)
-            except InvalidRequestError as error:
-                if error.field != "options.hypotheses":
-                    raise
-                # A text of several sentences has no alternatives.
-                translations += await translate_texts(parts, [text], order)
-        return translations
+
+async def _translate_several(
+    parts: Parts, texts: Sequence[SourceText], order: TranslateRequest, *, rows: int
+) -> list[Translation | None]:
+    several = order._replace(options=SearchFields(beam_size=rows, hypotheses=rows))
+    translations = list[Translation | None]()
+    for text in texts:
+        try:
+            translations += await translate_texts(parts, [text], several)
+        except InvalidRequestError as error:
+            if error.field != "options.hypotheses":
+                raise
+            # A text of several sentences has no alternatives.
+            translations += await translate_texts(parts, [text], order)
+    return translations
 
 
 def _answer(

@@ -1,0 +1,66 @@
+"""How the texts of a request of another server's clients are translated, once its languages are known."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from starlette.requests import Request
+
+from dragoman.serve.compat.served_languages import ServedLanguages
+from dragoman.serve.edge.reader import unless_disconnected
+from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.registry.mixed_texts import Parts, SourceText, translate_texts
+from dragoman.serve.registry.registry import ModelRegistry
+from dragoman.serve.translation.markup import AUTO as IF_ALIGNED
+from dragoman.serve.translation.request import TranslateRequest
+from dragoman.serve.translation.response import Translation
+
+# Translates the texts of a request in parts.
+Work = Callable[[Parts, Sequence[SourceText], TranslateRequest], Awaitable[list[Translation | None]]]
+
+
+class CompatibleTexts:
+    """Translates the texts of a compatible interface.
+
+    Attributes:
+        languages: those that the models translate.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, models: ModelRegistry, *, placeholders: bool) -> None:
+        """Creates the way of the texts; `placeholders`: translations keep those of their texts, if the model can."""
+        self.languages = ServedLanguages(models)
+        self._dispatcher = dispatcher
+        self._models = models
+        self._placeholders = (IF_ALIGNED,) if placeholders else ()
+
+    @property
+    def aligned(self) -> bool:
+        """Whether all models have alignments."""
+        return all(model.settings.alignments for model in self._models)
+
+    @property
+    def slots(self) -> int:
+        """The slots of the smallest engine."""
+        return min(model.settings.slots for model in self._models)
+
+    def unserved(self, texts: Sequence[SourceText], target: str) -> str | None:
+        """Returns the language of the first text that is not translated into a target; None: all are."""
+        for text in texts:
+            if text.language != target and target not in self.languages.targets_of(text.language):
+                return text.language
+        return None
+
+    async def translate(
+        self, request: Request, texts: Sequence[SourceText], order: TranslateRequest, work: Work = translate_texts
+    ) -> list[Translation | None]:
+        """Returns a translation per text; None: the text comes back unchanged.
+
+        Args:
+            order: all but the texts, their language, and what every request of the interface has.
+            work: how the texts are translated.
+
+        Raises:
+            ServiceError: if a translation fails.
+        """
+        order = order._replace(allow_pivot=True, placeholders=self._placeholders)
+        parts = Parts(self._dispatcher.translate_accepted, request.state.record)
+        async with self._dispatcher.accept_texts(request.state.record, [text.text for text in texts]):
+            return await unless_disconnected(request, work(parts, texts, order))
