@@ -36,7 +36,7 @@ NOTES = ("`dragoman help COMMAND` lists the options of a command.", "`dragoman v
 # The name of a command has at most this number of words.
 MAX_WORDS = 2
 # Modules whose commands start processes or write into temporary folders.
-NEED_CLEANUP = (".export.", ".hub.commands:", ".loadtest.", "benchmarks.", ".serve.commands.demo:")
+NEED_CLEANUP = (".export.", ".hub.commands:", ".hub.train", ".loadtest.", "benchmarks.", ".serve.commands.demo:")
 # The exit status of shells after SIGTERM.
 TERMINATED = 128 + signal.SIGTERM
 INTERRUPTED = 128 + signal.SIGINT

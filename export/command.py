@@ -1,6 +1,7 @@
 """`dragoman export`: converts a training run or an imported model to a bundle."""
 
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,7 @@ class ExportCommand(BaseSettings):
     precision: Precision = "fp32"
     align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = ()
     shortlist: Specifications = ()
+    accept_worse: bool = False
     quality: Specifications = ()
     source_language: str | None = None
     target_language: str | None = None
@@ -107,6 +109,7 @@ class ExportCommand(BaseSettings):
             raise
         except UserError as error:
             raise UserError(f"{origin.replace('_', '-')}: {error}") from error
+        self._compare()
         size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
         print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
         gap, clear = bundle.manifest.provenance.scores[MIN_GAP], MIN_GOLDEN_GAP[self.precision]
@@ -120,11 +123,25 @@ class ExportCommand(BaseSettings):
             baseline = None if self.run is None else str(self.run)
             EvaluateCommand(system=str(self.out), baseline=baseline, data=self.quality).cli_cmd()
 
+    def _compare(self) -> None:
+        """Compares the bundle of a further training with its initial model; removes it if it is worse."""
+        before = None if self.run is None else self.run / "before.json"
+        if before is None or not before.is_file():
+            return
+        from dragoman.export.further.comparison import find_loss  # noqa: PLC0415 - needs the metrics
+
+        loss = find_loss(before, self.out)
+        if loss is not None and not self.accept_worse:
+            shutil.rmtree(self.out)
+            problem = "worse than the initial model, use --accept-worse to export it"
+            raise SystemExit(f"dragoman export: run: {self.run}: {problem}: {loss}")
+
     def _read(self, origin: str, path: Path) -> tuple[Exportable, list[Sample]]:
         """Returns the model and the texts for its golden sentences."""
         if origin == "run":
             exportable, samples = read_origin(path)
-            return exportable.between(self.source_language, self.target_language), samples
+            languages = self.source_language, self.target_language
+            return exportable if languages == (None, None) else exportable.between(*languages), samples
         options = ImportOptions(
             self.source_language, self.target_language, self.max_source_tokens, self.max_target_tokens
         )

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from dragoman.model.data.corpus import CorpusError
 from dragoman.model.errors import RunError
+from dragoman.model.tokenizer.frozen_tokenizer import FrozenTokenizer
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
-from dragoman.model.tokenizer.tokenizer import EOS_ID, UNK_ID, Tokenizer, source_prefix
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.model.tokenizer.word_tokenizer import WordTokenizer
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.directions import HasDirections, directions_of
@@ -15,6 +16,7 @@ from dragoman.serve.bundle.manifest import AttentionHead, BundleDirection, Multi
 from dragoman.serve.bundle.shortlist import Shortlist
 
 if TYPE_CHECKING:
+    from dragoman.model.network.transformer import Transformer
     from dragoman.model.network.translation_model import TranslationModel
     from dragoman.model.run import TrainedModel
 
@@ -52,23 +54,33 @@ class Exportable:
 
     @classmethod
     def of_run(cls, trained: "TrainedModel") -> Self:
-        """Returns a trained model with its source tokens; raises TokenizerError if a target language has no token."""
-        directions = trained.config.directions
-        return cls(
+        """Returns a trained model with its source tokens; raises TokenizerError if a target language has no token.
+
+        An imported model that was trained further is an import again.
+        """
+        tokenizer, directions = trained.tokenizer, trained.config.directions
+        framed = (item.model_dump() | tokenizer.frame(directions, item)._asdict() for item in directions)
+        found = cls(
             model=trained.model,
-            tokenizer=trained.tokenizer,
-            directions=tuple(
-                BundleDirection(
-                    source=direction.source,
-                    target=direction.target,
-                    source_prefix=source_prefix(trained.tokenizer, directions, direction),
-                )
-                for direction in directions
-            ),
-            source_suffix=(EOS_ID,),
-            unk_id=UNK_ID,
+            tokenizer=tokenizer,
+            directions=tuple(BundleDirection(**item) for item in framed),
+            source_suffix=tokenizer.source_suffix,
+            unk_id=tokenizer.unk_id,
             training=trained.config.model_dump(mode="json"),
             steps=trained.steps,
+        )
+        if not isinstance(tokenizer, FrozenTokenizer):
+            return found
+        from dragoman.export.torch_weights import to_weights  # noqa: PLC0415 - requires PyTorch
+
+        imported = tokenizer.tokens.imported
+        multilingual = imported["multilingual"] and Multilingual.model_validate(imported["multilingual"])
+        return replace(
+            found,
+            model=to_weights(cast("Transformer", trained.model)),
+            directions=() if multilingual else found.directions,
+            multilingual=multilingual,
+            training={**imported["training"], "further": found.training},
         )
 
     @classmethod
@@ -118,7 +130,7 @@ class Exportable:
         if not found:
             languages = f"source-language, target-language: {source_language}, {target_language}"
             raise RunError(f"{languages}: expected languages of a direction of the model: {directions}")
-        return replace(self, directions=found)
+        return replace(self, directions=found, multilingual=None)
 
     def source_ids(self, source_prefix: tuple[int, ...], text: str) -> tuple[int, ...]:
         """Returns the token ids of a source, including prefix and suffix."""

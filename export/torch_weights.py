@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from dragoman.model.network.transformer import Transformer
-from dragoman.model.weights import TransformerWeights
+from dragoman.model.weights import FORBIDDEN, TransformerWeights
 
 
 def to_torch(weights: TransformerWeights) -> Transformer:
@@ -24,7 +24,10 @@ def to_torch(weights: TransformerWeights) -> Transformer:
 
 
 def to_weights(model: Transformer) -> TransformerWeights:
-    """Returns the weights of a PyTorch model on the CPU, which they share."""
+    """Returns the weights of a PyTorch model on the CPU, which they share; forbidden tokens have an infinite bias."""
     tables = {f"{side}_positions.table": getattr(model, f"{side}_positions").table for side in ("source", "target")}
     parameters = {name: value.detach().numpy() for name, value in {**model.state_dict(), **tables}.items()}
+    if "output_bias" in parameters:
+        bias = parameters["output_bias"]
+        parameters["output_bias"] = np.where(bias > FORBIDDEN, bias, np.float32(-np.inf))
     return TransformerWeights(model.config, model.vocabulary_size, model.pad_id, model.bos_id, model.eos_id, parameters)

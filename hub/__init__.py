@@ -3,5 +3,5 @@
 `names` decides what a name refers to: the `catalog`, a `repository` of the Hugging Face hub, a package of `argos`, or
 files. `connection` and `download` fetch with limits of time and size, `licenses` judges the terms, `convert` makes a
 bundle, `store` keeps it by content, and `install` joins these steps. The rest are commands: `commands`,
-`serve_command`, `translate_command`.
+`serve_command`, `train_command`, `translate_command`.
 """

@@ -65,7 +65,7 @@ class TransformerConfig(SequenceLimits):
     positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="position encoding")
     tie_embeddings: bool = Field(True, description="one matrix for source, target and output; else three")
     scale_embeddings: bool = Field(True, description="multiply embeddings by sqrt(d_model)")
-    output_bias: bool = Field(False, description="add a bias to the logits; imported models only, not trainable")
+    output_bias: bool = Field(False, description="add a bias to the logits; imported models only, not trained")
 
     @model_validator(mode="after")
     def _check_head_size(self) -> "TransformerConfig":
@@ -148,7 +148,7 @@ class CleaningConfig(Section):
 class TrainingConfig(Section):
     """Optimization options. The defaults are section 5 of Vaswani et al. 2017."""
 
-    max_steps: int = Field(100_000, gt=0, description="optimizer steps")
+    max_steps: int = Field(100_000, ge=0, description="optimizer steps; 0 requires an initial model, which stays")
     batch_tokens: int = Field(4096, gt=0, description="token budget of a batch: rows times longest side")
     accumulated_batches: int = Field(1, gt=0, description="batches per optimizer step")
     learning_rate: float = Field(0.0007, gt=0, description="highest learning rate, at the end of the warm-up")
@@ -173,6 +173,7 @@ class TrainingConfig(Section):
         ge=1,
         description="share of a direction in an epoch: pairs^(1 / TEMPERATURE), normalized; 1: as in the data",
     )
+    frozen_embeddings: bool = Field(False, description="keep the embeddings of the initial model, which saves memory")
     gradient_clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
     averaging: Literal["none", "exponential", "last"] = Field(
         "none", description="average of the parameters to validate and save; none: the latest ones"

@@ -11,12 +11,13 @@ from dragoman.model.config import Direction, RunConfig, TransformerConfig
 from dragoman.model.errors import RunError
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.network.translation_model import TranslationModel
-from dragoman.model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer, source_prefix
+from dragoman.model.tokenizer.frozen_tokenizer import FrozenTokenizer, RunTokenizer
+from dragoman.model.tokenizer.tokenizer import OWN_IDS, SpecialIds, Tokenizer
 
 
-def build_model(config: TransformerConfig, vocabulary_size: int) -> TranslationModel:
+def build_model(config: TransformerConfig, vocabulary_size: int, special: SpecialIds = OWN_IDS) -> TranslationModel:
     """Returns an untrained model, with parameters drawn from PyTorch's global generator."""
-    return Transformer(config, vocabulary_size, PAD_ID)
+    return Transformer(config, vocabulary_size, special.pad, bos_id=special.bos, eos_id=special.eos)
 
 
 # Lightning prefixes parameter names with the attribute that holds the model.
@@ -28,14 +29,14 @@ class TrainedModel:
     """The result of training: everything that an export needs."""
 
     config: RunConfig
-    tokenizer: Tokenizer
+    tokenizer: RunTokenizer
     model: TranslationModel
     steps: int
 
     def source_ids(self, direction: Direction, texts: Sequence[str]) -> list[list[int]]:
         """Returns the direction's token, the text and EOS of each text; raises ValueError for another direction."""
-        prefix = source_prefix(self.tokenizer, self.config.directions, direction)
-        return [[*prefix, *ids, EOS_ID] for ids in self.tokenizer.encode_lines(texts)]
+        prefix = self.tokenizer.frame(self.config.directions, direction).source_prefix
+        return [[*prefix, *ids, *self.tokenizer.source_suffix] for ids in self.tokenizer.encode_lines(texts)]
 
 
 class RunFolder:
@@ -45,6 +46,8 @@ class RunFolder:
         config: the configuration, YAML.
         inputs: hashes of data and initial model, YAML; runs of earlier versions have none.
         tokenizer: the SentencePiece model.
+        frozen_tokenizer: the tokenizer of an imported model, JSON; there is one of both files.
+        before: translations of the initial model, with which an export compares those of the run; JSON.
         last_checkpoint: the checkpoint from which an interrupted training resumes.
         best_checkpoint: the best checkpoint by the configured measure on the validation set.
         samples: source texts, a line each with both languages; an export derives its golden sentences from them.
@@ -58,6 +61,8 @@ class RunFolder:
         self.config = path / "config.yaml"
         self.inputs = path / "inputs.yaml"
         self.tokenizer = path / "tokenizer.model"
+        self.frozen_tokenizer = path / "tokenizer.json"
+        self.before = path / "before.json"
         self.last_checkpoint = path / "checkpoints" / "last.ckpt"
         self.best_checkpoint = path / "checkpoints" / "best.ckpt"
         self.samples = path / "samples.tsv"
@@ -65,15 +70,21 @@ class RunFolder:
         self.curves = path / "curves.svg"
         self.done = path / "done"
 
+    def load_tokenizer(self) -> RunTokenizer:
+        """Reads the tokenizer; raises OSError, or TokenizerError if it is damaged."""
+        if self.frozen_tokenizer.exists():
+            return FrozenTokenizer(self.frozen_tokenizer.read_bytes())
+        return Tokenizer.load(self.tokenizer)
+
     def load(self) -> TrainedModel:
         """Loads the best checkpoint in evaluation mode; raises RunError if it or another file is missing or damaged."""
         if not self.best_checkpoint.is_file():
             raise RunError(f"{self.path}: holds no checkpoint, expected a folder made by `dragoman train`")
         try:
             config = RunConfig.load(self.config)
-            tokenizer = Tokenizer.load(self.tokenizer)
+            tokenizer = self.load_tokenizer()
             checkpoint = torch.load(self.best_checkpoint, map_location="cpu", weights_only=True)
-            model = build_model(config.model, tokenizer.vocabulary_size)
+            model = build_model(config.model, tokenizer.vocabulary_size, tokenizer.special)
             parameters = {
                 name.removeprefix(_PREFIX): value
                 for name, value in checkpoint["state_dict"].items()

@@ -198,27 +198,37 @@ def generate(
     return generate_beam(model, sources, beam_size, length_penalty)
 
 
-def translate_all(model: TranslationModel, sources: Sequence[Sequence[int]], batch_size: int) -> list[Generated]:
-    """Translates any number of sources by greedy search, in batches of similar length."""
+def translate_all(
+    model: TranslationModel, sources: Sequence[Sequence[int]], batch_size: int, starts: Sequence[Sequence[int]] = ()
+) -> list[Generated]:
+    """Translates any number of sources by greedy search, in batches of similar length; see `generate_greedy`."""
     order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
     found: dict[int, Generated] = {}
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
-        found |= zip(batch, generate_greedy(model, [sources[index] for index in batch]), strict=True)
+        own_starts = [starts[index] for index in batch] if starts else ()
+        found |= zip(batch, generate_greedy(model, [sources[index] for index in batch], own_starts), strict=True)
     return [found[index] for index in range(len(sources))]
 
 
 @torch.inference_mode()
-def generate_greedy(model: TranslationModel, sources: Sequence[Sequence[int]]) -> list[Generated]:
+def generate_greedy(
+    model: TranslationModel, sources: Sequence[Sequence[int]], starts: Sequence[Sequence[int]] = ()
+) -> list[Generated]:
     """Translates one batch of complete sources, taking the most probable token at every step.
 
-    A translation ends with EOS or after `max_target_tokens` tokens. Requires a model in evaluation mode.
+    A translation ends with EOS or after `max_target_tokens` tokens. `starts` are the tokens after BOS, equally many
+    for each source; they are no part of the result. Requires a model in evaluation mode.
     """
     drafts = [_Draft(model.eos_id) for _ in sources]
     running = drafts  # the draft of each row of the state
     state = _start(model, sources)
     token_ids = torch.full((len(sources),), model.bos_id, device=model.output_weight.device)
-    for _ in range(model.limits.max_target_tokens):
+    forced = list(zip(*starts, strict=True))
+    for forced_ids in forced:
+        _, state = model.decode_step(token_ids, state)
+        token_ids = torch.tensor(forced_ids, device=token_ids.device)
+    for _ in range(model.limits.max_target_tokens - len(forced)):
         logits, state = model.decode_step(token_ids, state)
         best = logits.topk(2)
         token_ids = best.indices[:, 0]

@@ -11,6 +11,8 @@ from dragoman.model.config import Distances, TransformerConfig
 
 # The tables of a self-attention that depends on distances.
 DISTANCE_TABLES: Mapping[Distances, tuple[str, ...]] = {"none": (), "bias": ("bias",), "vectors": ("keys", "values")}
+# The bias of a token that a model never writes, in training: averages of infinite parameters are no numbers.
+FORBIDDEN = float(np.finfo(np.float32).min)
 Parameters = Mapping[str, NDArray[np.float32]]
 Shape = tuple[int, ...]
 

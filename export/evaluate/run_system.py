@@ -60,8 +60,11 @@ class RunSystem:
     def _sources(self, trained: TrainedModel, corpus: Corpus) -> list[list[int]]:
         try:
             sources = trained.source_ids(corpus.direction, corpus.sources)
+            start = trained.tokenizer.frame(trained.config.directions, corpus.direction).start
         except ValueError as error:
             raise SystemUnusableError(f"{self._folders[0]}: {error}") from error
+        if start:
+            raise SystemUnusableError(f"{self._folders[0]}: {corpus.direction}: forces a language, expected a bundle")
         longest = trained.config.model.max_source_tokens
         for number, source in enumerate(sources, start=1):
             if len(source) > longest:

@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from dragoman.export.imports.common import ImportedModelError, SpecialIds, Tensors, read_fields
+from dragoman.export.imports.common import ImportedModelError, Tensors, read_fields
 from dragoman.export.imports.pickled import read_pickled
 from dragoman.export.imports.safe import read_safetensors
 from dragoman.export.imports.shards import WEIGHT_FILES, is_index, read_index
@@ -19,6 +19,7 @@ from dragoman.export.imports.stored import StoredArray
 from dragoman.export.source_model import Languages
 from dragoman.model.errors import reason_of
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import SpecialIds
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.files import open_file
 from dragoman.serve.bundle.manifest import MAX_TOKENS, MAX_VOCABULARY

@@ -21,7 +21,7 @@ from dragoman.export.imports.stored import StoredArray, StoredParameters
 from dragoman.model.config import TransformerConfig
 from dragoman.model.errors import UserError, first_problem
 from dragoman.model.imported_config import ImportedConfig
-from dragoman.model.tokenizer.tokenizer import TokenizerError, open_processor
+from dragoman.model.tokenizer.tokenizer import SpecialIds, TokenizerError, open_processor
 from dragoman.model.weights import TransformerWeights, parameter_shapes
 from dragoman.serve.bundle import files
 from dragoman.serve.bundle.manifest import MAX_VOCABULARY, BundleDirection
@@ -64,14 +64,6 @@ class ImportOptions:
     target_language: str | None = None
     max_source_tokens: int | None = None
     max_target_tokens: int | None = None
-
-
-class SpecialIds(NamedTuple):
-    """The special tokens of a model: padding, start (BOS) and end (EOS) of a translation."""
-
-    pad: int
-    bos: int
-    eos: int
 
 
 class Limits(NamedTuple):

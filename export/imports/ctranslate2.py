@@ -42,6 +42,7 @@ from dragoman.export.imports.multilingual import (
 from dragoman.export.imports.stored import StoredArray
 from dragoman.export.imports.t5_sources import instruction, madlad_rules
 from dragoman.export.source_model import Exportable, ImportedTokenizer, Languages
+from dragoman.model.tokenizer.tokenizer import SpecialIds
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.manifest import AttentionHead, BundleDirection
 from dragoman.serve.host.tables import read_table
@@ -318,7 +319,7 @@ def _output_bias(variables: TransformerVariables, size: int) -> common.Array:
 
 def _special_ids(
     folder: Path, config: Config, vocabularies: Vocabularies, variables: TransformerVariables
-) -> tuple[int, common.SpecialIds]:
+) -> tuple[int, SpecialIds]:
     """Returns the vocabulary size and the special tokens.
 
     Adds one token with a zero embedding, which is never generated, if the model starts from a zero embedding or its
@@ -333,7 +334,7 @@ def _special_ids(
         bos = common.find_piece(vocabularies.target_path, vocabularies.target, config.start)
     eos = common.find_piece(vocabularies.target_path, vocabularies.target, config.eos)
     added = variables.starts_from_zero or pad is None
-    return size + added, common.SpecialIds(pad=size if pad is None else pad, bos=bos, eos=eos)
+    return size + added, SpecialIds(pad=size if pad is None else pad, bos=bos, eos=eos)
 
 
 def _around_sources(

@@ -25,6 +25,7 @@ from dragoman.export.imports.stored import ArrayFile, StoredArray, member_offset
 from dragoman.export.source_model import Exportable
 from dragoman.model.config import InnerActivation, Memory
 from dragoman.model.imported_config import attention_fields
+from dragoman.model.tokenizer.tokenizer import SpecialIds
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.files import open_file, read_file
 
@@ -118,7 +119,7 @@ def _model(
         },
         limits,
         bos + 1,
-        common.SpecialIds(pad=bos, bos=bos, eos=eos),
+        SpecialIds(pad=bos, bos=bos, eos=eos),
         parameters,
     )
 

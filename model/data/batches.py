@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from dragoman.model.alignment.links import Link
-from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from dragoman.model.tokenizer.tokenizer import EOS_ID, OWN_IDS, PAD_ID, SpecialIds
 
 
 class Batch(NamedTuple):
@@ -28,25 +28,29 @@ class Batch(NamedTuple):
         target_labels: [B, T], the token that follows each input; each row ending in EOS.
         alignments: the source tokens that each label translates, float [B, T, S], or None. The row of a linked label
             sums to 1; the others are 0.
+        pad_id: the id of padding.
     """
 
     source_ids: Tensor
     target_inputs: Tensor
     target_labels: Tensor
     alignments: Tensor | None = None
+    pad_id: int = PAD_ID
 
     def count_tokens(self) -> int:
         """Returns the number of non-padding tokens of both sides."""
-        return int((self.source_ids != PAD_ID).sum() + (self.target_labels != PAD_ID).sum())
+        return int((self.source_ids != self.pad_id).sum() + (self.target_labels != self.pad_id).sum())
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedPairs:
-    """Pairs `sources[i]`, `targets[i]` of ids, without BOS and EOS, and the `links` between their tokens, or none."""
+    """Pairs `sources[i]`, `targets[i]` of ids, without BOS, suffix and EOS, and links of their tokens, or none."""
 
     sources: list[list[int]]
     targets: list[list[int]]
     links: list[list[Link]] = field(default_factory=list)
+    special: SpecialIds = OWN_IDS
+    suffix: tuple[int, ...] = (EOS_ID,)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -57,13 +61,15 @@ class TokenizedPairs:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Returns some pairs as a batch."""
-        source_ids = pad([[*self.sources[i], EOS_ID] for i in indices])
-        target_labels = pad([[*self.targets[i], EOS_ID] for i in indices])
+        pad_id, bos_id, eos_id = self.special
+        source_ids = pad([[*self.sources[i], *self.suffix] for i in indices], pad_id)
+        target_labels = pad([[*self.targets[i], eos_id] for i in indices], pad_id)
         return Batch(
             source_ids,
-            pad([[BOS_ID, *self.targets[i]] for i in indices]),
+            pad([[bos_id, *self.targets[i]] for i in indices], pad_id),
             target_labels,
             _alignments([self.links[i] for i in indices], source_ids, target_labels) if self.links else None,
+            pad_id,
         )
 
 

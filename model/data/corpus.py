@@ -27,7 +27,7 @@ SPECIFICATIONS = (
     "multi30k:SOURCE-TARGET, multi30k:all, files:SOURCE_FILE,TARGET_FILE[,LINKS_FILE], tsv:FILE or "
     "hf:NAME:SOURCE-TARGET"
 )
-_COMMA_BEFORE_SPECIFICATION = re.compile(",(?=(?:multi30k|files|tsv|hf):)")
+_COMMA_BEFORE_SPECIFICATION = re.compile(",(?=(?:multi30k|files|tsv|hf|tmx|memory):)")
 
 
 def split_specifications(value: object) -> object:

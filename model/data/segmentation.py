@@ -17,7 +17,8 @@ from dragoman.model.alignment.tokens import starts_of_words, token_links, words_
 from dragoman.model.config import RunConfig
 from dragoman.model.data.batches import TokenizedPairs
 from dragoman.model.data.corpus import Corpus
-from dragoman.model.tokenizer.tokenizer import WORD_START, Tokenizer, source_prefix
+from dragoman.model.tokenizer.frozen_tokenizer import RunTokenizer
+from dragoman.model.tokenizer.tokenizer import WORD_START, Frame, Tokenizer
 
 # Kudo 2018, section 4.2, uses l = 64 too; some words have millions of segmentations.
 SEGMENTATIONS_OF_WORD = 64
@@ -87,22 +88,25 @@ def _offsets(lengths: Iterable[int]) -> np.ndarray:
     return np.fromiter(accumulate(lengths, initial=0), np.int64)
 
 
-def encode_corpus(corpus: Corpus, tokenizer: Tokenizer) -> TokenizedPairs:
+def encode_corpus(corpus: Corpus, tokenizer: RunTokenizer) -> TokenizedPairs:
     """Returns every pair in its most probable segmentation."""
-    return TokenizedPairs(tokenizer.encode_lines(corpus.sources), tokenizer.encode_lines(corpus.targets))
+    sources = tokenizer.encode_lines(corpus.sources)
+    if isinstance(tokenizer, Tokenizer):  # both sides alike, on all CPUs
+        return TokenizedPairs(sources, tokenizer.encode_lines(corpus.targets))
+    return TokenizedPairs(sources, [tokenizer.encode_target(line) for line in corpus.targets])
 
 
 class Segmentation:
     """Converts corpora, one per direction, to id pairs within the model's limits."""
 
-    def __init__(self, tokenizer: Tokenizer, config: RunConfig, corpora: Sequence[Corpus]) -> None:
+    def __init__(self, tokenizer: RunTokenizer, config: RunConfig, corpora: Sequence[Corpus]) -> None:
         self.tokenizer = tokenizer
         self.config = config
         self.corpora = corpora
 
-    def prefix(self, corpus: Corpus) -> tuple[int, ...]:
-        """Returns the prefix of a corpus's sources: the token of the target language if the model has one."""
-        return source_prefix(self.tokenizer, self.config.directions, corpus.direction)
+    def frame(self, corpus: Corpus) -> Frame:
+        """Returns the tokens around the texts of a corpus, such as that of the target language."""
+        return self.tokenizer.frame(self.config.directions, corpus.direction)
 
     @cached_property
     def encoded(self) -> list[TokenizedPairs]:
@@ -140,20 +144,22 @@ class Segmentation:
 
     @cached_property
     def _sampler(self) -> SubwordSampler:
+        if not isinstance(self.tokenizer, Tokenizer):
+            raise TypeError("expected a tokenizer with a unigram model")
         texts = [side for corpus in self.corpora for side in (corpus.sources, corpus.targets)]
         return SubwordSampler(self.tokenizer, self.config.training.subword_sampling, texts)
 
     def _fitting(
         self, encoded: Sequence[TokenizedPairs], chosen: Sequence[Sequence[int]] | None = None
     ) -> TokenizedPairs:
-        """Adds the prefix to the `chosen` sources (None: all) and drops pairs that exceed the model's limits."""
+        """Adds the frame to the `chosen` pairs (None: all) and drops pairs that exceed the model's limits."""
         limits = self.config.model
-        pairs = TokenizedPairs([], [])
+        pairs = TokenizedPairs([], [], special=self.tokenizer.special, suffix=self.tokenizer.source_suffix)
         linked = any(corpus.links for corpus in self.corpora)
         for number, (corpus, part) in enumerate(zip(self.corpora, encoded, strict=True)):
-            prefix = self.prefix(corpus)
+            prefix, start = self.frame(corpus)
             for index in range(len(part)) if chosen is None else chosen[number]:
-                source, target = part.sources[index], part.targets[index]
+                source, target = part.sources[index], [*start, *part.targets[index]]
                 if len(prefix) + len(source) < limits.max_source_tokens and len(target) <= limits.max_target_tokens:
                     pairs.sources.append([*prefix, *source])
                     pairs.targets.append(target)
@@ -167,7 +173,7 @@ class Segmentation:
             return []
         sides = ((source, corpus.sources[index]), (target, corpus.targets[index]))
         words = [words_of_tokens(ids, self._starts_of_words, len(text.split())) for ids, text in sides]
-        prefix = len(self.prefix(corpus))
+        prefix = len(self.frame(corpus).source_prefix)
         return [(prefix + i, j) for i, j in token_links(corpus.links[index], *words)]
 
     @cached_property

@@ -59,6 +59,25 @@ UNK_ID = 1
 BOS_ID = 2
 EOS_ID = 3
 
+
+class SpecialIds(NamedTuple):
+    """The special tokens of a model: padding, start (BOS) and end (EOS) of a translation."""
+
+    pad: int
+    bos: int
+    eos: int
+
+
+OWN_IDS = SpecialIds(PAD_ID, BOS_ID, EOS_ID)
+
+
+class Frame(NamedTuple):
+    """The ids before every source of a direction, and those with which each of its translations starts after BOS."""
+
+    source_prefix: tuple[int, ...]
+    start: tuple[int, ...] = ()
+
+
 # SentencePiece starts a thread for a list, which a shorter list does not make up for.
 MIN_LIST = 32
 
@@ -91,6 +110,10 @@ class ScoredTokens(NamedTuple):
 
 class Tokenizer:
     """A SentencePiece model with pad, unk, bos and eos at ids 0 to 3. Thread-safe."""
+
+    special = OWN_IDS
+    unk_id = UNK_ID
+    source_suffix = (EOS_ID,)
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -141,6 +164,13 @@ class Tokenizer:
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
         """Returns the ids of many texts, using all CPUs."""
         return list(self._processor.encode(list(lines), num_threads=-1))
+
+    def frame(self, directions: "Sequence[Direction]", direction: "Direction") -> Frame:
+        """Returns the tokens around texts of a direction; raises TokenizerError or ValueError if there are none."""
+        if direction not in directions:
+            raise ValueError(f"does not translate {direction}, expected one of {', '.join(map(str, directions))}")
+        tagged = direction.target in tagged_languages(directions)
+        return Frame((self.language_token(direction.target),) if tagged else ())
 
     def normalize(self, text: str) -> str:
         """Returns normalized text, in which every word begins with `WORD_START`."""
@@ -233,12 +263,3 @@ def tagged_languages(directions: "Sequence[Direction]") -> tuple[str, ...]:
     """Returns the sorted target languages if there are several, else none: only these need a token."""
     targets = tuple(sorted({direction.target for direction in directions}))
     return targets if len(targets) > 1 else ()
-
-
-def source_prefix(tokenizer: Tokenizer, directions: "Sequence[Direction]", direction: "Direction") -> tuple[int, ...]:
-    """Returns the ids before every source of a direction; raises TokenizerError or ValueError if there are none."""
-    if direction not in directions:
-        raise ValueError(f"does not translate {direction}, expected one of {', '.join(map(str, directions))}")
-    if direction.target not in tagged_languages(directions):
-        return ()
-    return (tokenizer.language_token(direction.target),)

@@ -1,4 +1,4 @@
-"""The trained model that another training starts from.
+"""The model that another training starts from: a trained one, or an import with its own tokenizer.
 
 With another tokenizer, the embedding of a token is at first the mean of the embeddings of the earlier tokens that spell
 it (Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression", EMNLP Industry Track).
@@ -9,24 +9,49 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from dragoman.model.config import RunConfig
+from dragoman.model.config import RunConfig, TokenizerConfig, TransformerConfig
+from dragoman.model.network.translation_model import TranslationModel
 from dragoman.model.run import TrainedModel
-from dragoman.model.tokenizer.tokenizer import UNK_ID, Tokenizer
+from dragoman.model.tokenizer.frozen_tokenizer import FrozenTokenizer, RunTokenizer
+from dragoman.model.tokenizer.tokenizer import UNK_ID
 
 # The parameters with a row per token.
 TOKEN_PARAMETERS = ("embedding.weight", "target_embedding.weight", "output.weight")
 
 
+# What an import computes from no text.
+IMPORTED_PARAMETERS = ("source_positions.table", "target_positions.table", "output_bias")
+
+
 def continued(initial: TrainedModel, config: RunConfig) -> RunConfig:
-    """Returns the configuration of a further training; raises ValueError with the option that the model lacks."""
+    """Returns the configuration of a further training; options with default values are those of the initial model.
+
+    Raises ValueError with the option or direction that the model lacks.
+    """
     for direction in config.directions:
         if direction not in initial.config.directions:
             known = ", ".join(map(str, initial.config.directions))
             raise ValueError(f"data: expected directions of the initial model, {known}, got {direction}")
+    usual = RunConfig(directions=config.directions, model=TransformerConfig())
+    given_options = {option for option, _, _ in differing_options(usual, config, ["model"])}
     for option, expected, given in differing_options(initial.config, config, ["model"]):
-        if option != "model.dropout":
+        if option in given_options - {"model.dropout"}:
             raise ValueError(f"{option}: expected {expected} as in the initial model, got {given}")
-    return config.model_copy(update={"directions": initial.config.directions})
+    tokenizer = initial.config.tokenizer if config.tokenizer == TokenizerConfig() else config.tokenizer
+    if isinstance(initial.tokenizer, FrozenTokenizer):
+        for option, expected, given in differing_options(usual, config, ["tokenizer", "training"]):
+            if option.startswith("tokenizer") or option in ("training.subword-sampling", "training.guided-alignment"):
+                raise ValueError(f"{option}: expected {expected} for an imported model, got {given}")
+    model = initial.config.model.model_copy(update={"dropout": config.model.dropout})
+    return config.model_copy(update={"directions": initial.config.directions, "model": model, "tokenizer": tokenizer})
+
+
+def freeze(model: TranslationModel, config: RunConfig, tokenizer: RunTokenizer) -> None:
+    """Marks parameters that training leaves as they are: embeddings on request, and what an import computes."""
+    frozen: tuple[str, ...] = IMPORTED_PARAMETERS if isinstance(tokenizer, FrozenTokenizer) else ()
+    frozen += TOKEN_PARAMETERS if config.training.frozen_embeddings else ()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen)
 
 
 def differing_options(
@@ -40,7 +65,7 @@ def differing_options(
                 yield f"{section}.{name.replace('_', '-')}", ours.get(name), theirs.get(name)
 
 
-def initial_parameters(initial: TrainedModel, tokenizer: Tokenizer) -> dict[str, Tensor]:
+def initial_parameters(initial: TrainedModel, tokenizer: RunTokenizer) -> dict[str, Tensor]:
     """Returns the parameters of a trained model for a tokenizer, which may be another one than the model's."""
     parameters = dict(initial.model.state_dict())
     if tokenizer.model == initial.tokenizer.model:

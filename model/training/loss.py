@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dragoman.model.tokenizer.tokenizer import PAD_ID
+from dragoman.model.weights import FORBIDDEN
 
 
 def inverse_square_root(step: int, warmup_steps: int) -> float:
@@ -68,17 +69,24 @@ GPU_ROWS = 16_384
 
 
 def translation_loss(
-    states: Tensor, output_weight: Tensor, labels: Tensor, label_smoothing: float = 0.0, r_drop: float = 0.0
+    states: Tensor,
+    output_weight: Tensor,
+    labels: Tensor,
+    label_smoothing: float = 0.0,
+    r_drop: float = 0.0,
+    *,
+    output_bias: Tensor | None = None,
+    pad_id: int = PAD_ID,
 ) -> Tensor:
     """Returns the mean loss per real label and pass, in nats; a scalar.
 
     With one pass: -(1 - e) log p(y) - e / V sum_v log p(v), where e is `label_smoothing` (Szegedy et al. 2016,
     arXiv:1512.00567, section 7). With two passes, in which dropout differs: the mean of both, plus r_drop / 2 * (KL(p_1
     || p_2) + KL(p_2 || p_1)) / 2 (Liang et al. 2021, arXiv:2106.14448, equation 4, halved as the sum of the two
-    cross-entropies is). Shapes: `states` float [P, N, D], `output_weight` [V, D], `labels` int64 [N], where PAD_ID is
-    ignored.
+    cross-entropies is). Shapes: `states` float [P, N, D], `output_weight` [V, D], `labels` int64 [N], where `pad_id` is
+    ignored, and `output_bias` [V], which has no gradient. Tokens with the bias FORBIDDEN take no part in the smoothing.
     """
-    arguments = states, output_weight, labels, label_smoothing, r_drop
+    arguments = states, output_weight, labels, label_smoothing, r_drop, output_bias, pad_id
     loss: Tensor = _ProjectedLoss.apply(*arguments)  # type: ignore[no-untyped-call]
     return loss
 
@@ -98,13 +106,23 @@ class _ProjectedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(  # noqa: PLR0917  autograd passes by position
-        ctx: Any, states: Tensor, output_weight: Tensor, labels: Tensor, label_smoothing: float, r_drop: float
+        ctx: Any,
+        states: Tensor,
+        output_weight: Tensor,
+        labels: Tensor,
+        label_smoothing: float,
+        r_drop: float,
+        output_bias: Tensor | None,
+        pad_id: int,
     ) -> Tensor:
         device = states.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else output_weight.dtype
         weight = output_weight.to(dtype)
         states_gradient = torch.empty_like(states, dtype=torch.float32)
-        weight_gradient = torch.zeros_like(output_weight)
+        # Frozen weights need no gradient, which takes as much memory as they do.
+        weight_gradient = torch.zeros_like(output_weight) if ctx.needs_input_grad[1] else None
+        allowed = states.new_ones(len(weight)) if output_bias is None else (output_bias > FORBIDDEN).float()  # [V]
+        uniform = allowed * (label_smoothing / allowed.sum())
         loss = torch.zeros((), device=states.device)
         chunk_rows, group_rows = (CPU_CHUNK_ROWS, CPU_GROUP_ROWS) if device == "cpu" else (GPU_ROWS, GPU_ROWS)
         with torch.autocast(device, enabled=False):
@@ -114,20 +132,29 @@ class _ProjectedLoss(torch.autograd.Function):
                 for chunk in _slices(len(expected), chunk_rows // len(states)):
                     logits = functional.linear(inputs[:, chunk].flatten(end_dim=1), weight).float()  # [P * n, V]
                     logits = logits.view(len(states), -1, len(weight))
-                    chunk_loss, gradient = _loss_and_gradient(logits, expected[chunk], label_smoothing, r_drop)
+                    if output_bias is not None:
+                        logits += output_bias
+                    real = (expected[chunk] != pad_id)[:, None]  # [n, 1]
+                    chunk_loss, gradient = _loss_and_gradient(
+                        logits, expected[chunk], real, (label_smoothing, uniform), r_drop
+                    )
                     loss += chunk_loss
                     gradients[:, chunk] = gradient
                 flat = gradients.flatten(end_dim=1)  # [P * g, V]
                 states_gradient[:, group] = (flat @ weight).float().view(inputs.shape)
-                weight_gradient += flat.T @ inputs.flatten(end_dim=1)
-        count = len(states) * (labels != PAD_ID).sum().clamp(min=1)
-        ctx.save_for_backward((states_gradient / count).to(states.dtype), weight_gradient / count)
+                if weight_gradient is not None:
+                    weight_gradient += flat.T @ inputs.flatten(end_dim=1)
+        count = len(states) * (labels != pad_id).sum().clamp(min=1)
+        if weight_gradient is not None:
+            weight_gradient /= count
+        ctx.save_for_backward((states_gradient / count).to(states.dtype), weight_gradient)
         return loss / count
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         states_gradient, weight_gradient = ctx.saved_tensors
-        return gradients[0] * states_gradient, gradients[0] * weight_gradient, None, None, None
+        weight_gradient = None if weight_gradient is None else gradients[0] * weight_gradient
+        return gradients[0] * states_gradient, weight_gradient, None, None, None, None, None
 
 
 def _slices(length: int, size: int) -> Iterator[slice]:
@@ -135,16 +162,21 @@ def _slices(length: int, size: int) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, length, size))
 
 
-def _loss_and_gradient(logits: Tensor, labels: Tensor, label_smoothing: float, r_drop: float) -> tuple[Tensor, Tensor]:
-    """Returns the sum of the loss over logits [P, n, V] with labels [n], and its gradient for the logits."""
+def _loss_and_gradient(
+    logits: Tensor, labels: Tensor, real: Tensor, smoothing: tuple[float, Tensor], r_drop: float
+) -> tuple[Tensor, Tensor]:
+    """Returns the sum of the loss over logits [P, n, V] with labels [n], and its gradient for the logits.
+
+    `real`, bool [n, 1], is False at padding. `smoothing` is its mass, and that of each token, [V].
+    """
+    label_smoothing, uniform = smoothing
     probabilities = logits.softmax(dim=-1)
     # log p(v) = logit(v) - normalizer. The most probable token's probability is at least 1 / V, so its logarithm is
     # finite.
     normalizers = logits.amax(dim=-1, keepdim=True) - probabilities.amax(dim=-1, keepdim=True).log()  # [P, n, 1]
     index = labels.expand(len(logits), -1)[:, :, None]  # [P, n, 1]
-    uniform = label_smoothing / logits.shape[-1]
     losses = normalizers - (1 - label_smoothing) * logits.gather(2, index)
-    losses -= uniform * logits.sum(dim=-1, keepdim=True)
+    losses -= (logits @ uniform)[:, :, None]
     divergence_gradient = None
     if len(logits) == 2 and r_drop:  # noqa: PLR2004  two passes
         divergences, divergence_gradient = _divergence(logits - normalizers, probabilities)
@@ -154,7 +186,6 @@ def _loss_and_gradient(logits: Tensor, labels: Tensor, label_smoothing: float, r
     gradient.scatter_add_(2, index, torch.full_like(losses, label_smoothing - 1))
     if divergence_gradient is not None:
         gradient.add_(divergence_gradient, alpha=r_drop)
-    real = (labels != PAD_ID)[:, None]  # [n, 1]
     return (losses * real).sum(), gradient.mul_(real)
 
 

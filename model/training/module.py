@@ -15,7 +15,7 @@ from dragoman.model.data.batches import Batch, BatchStream, TokenizedPairs, sort
 from dragoman.model.network.layers import Dropout
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.run import build_model
-from dragoman.model.tokenizer.tokenizer import PAD_ID
+from dragoman.model.tokenizer.tokenizer import OWN_IDS, SpecialIds
 from dragoman.model.training.loss import (
     alignment_loss,
     cooldown,
@@ -80,10 +80,10 @@ class TranslationData(lightning.LightningDataModule):
 class TranslationModule(lightning.LightningModule):
     """Teacher forcing with label-smoothed cross-entropy (Vaswani et al. 2017, section 5)."""
 
-    def __init__(self, config: RunConfig, vocabulary_size: int) -> None:
+    def __init__(self, config: RunConfig, vocabulary_size: int, special: SpecialIds = OWN_IDS) -> None:
         super().__init__()
         self.config = config
-        self.model = build_model(config.model, vocabulary_size)
+        self.model = build_model(config.model, vocabulary_size, special)
         self._dropouts = [module for module in self.model.modules() if isinstance(module, Dropout)]
 
     def on_train_start(self) -> None:
@@ -122,6 +122,8 @@ class TranslationModule(lightning.LightningModule):
             batch.target_labels.flatten(),
             training.label_smoothing,
             training.r_drop,
+            output_bias=getattr(self.model, "output_bias", None),
+            pad_id=batch.pad_id,
         )
         if weights is None or batch.alignments is None:
             return loss
@@ -133,9 +135,9 @@ class TranslationModule(lightning.LightningModule):
         """Logs the mean loss per target token, without smoothing, and the share of tokens predicted correctly."""
         logits = self.model(batch.source_ids, batch.target_inputs).flatten(end_dim=1).float()
         labels = batch.target_labels.flatten()
-        real = labels != PAD_ID
+        real = labels != batch.pad_id
         correct = (logits.argmax(dim=-1) == labels)[real].float().mean()
-        loss = functional.cross_entropy(logits, labels, ignore_index=PAD_ID)
+        loss = functional.cross_entropy(logits, labels, ignore_index=batch.pad_id)
         metrics = {"validation_loss": loss, "validation_accuracy": correct}
         self.log_dict(metrics, prog_bar=True, batch_size=int(real.sum()), sync_dist=True)
 
@@ -147,7 +149,7 @@ class TranslationModule(lightning.LightningModule):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Returns the optimizer and the configured schedule."""
         training = self.config.training
-        optimizer = make_optimizer(self.parameters(), training)
+        optimizer = make_optimizer((item for item in self.parameters() if item.requires_grad), training)
 
         def learning_rate_share(steps_done: int) -> float:
             step = steps_done + 1

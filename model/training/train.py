@@ -19,15 +19,17 @@ from dragoman.model.config import (
     recipe_path,
 )
 from dragoman.model.data.cleaning import TrainingData, read_training_data
-from dragoman.model.data.corpus import Corpus, CorpusError, Specifications, balanced_lines
+from dragoman.model.data.corpus import Corpus, CorpusError, Specifications, balanced_lines, read_corpora
 from dragoman.model.data.report import describe_corpora
 from dragoman.model.data.segmentation import Segmentation
 from dragoman.model.errors import RunError
 from dragoman.model.run import RunFolder, TrainedModel, write_whole
 from dragoman.model.samples import Sample, choose_samples, format_samples, read_samples
-from dragoman.model.tokenizer.tokenizer import Tokenizer, TokenizerError, tagged_languages, train_tokenizer
+from dragoman.model.tokenizer.frozen_tokenizer import FrozenTokenizer, RunTokenizer
+from dragoman.model.tokenizer.tokenizer import TokenizerError, tagged_languages, train_tokenizer
+from dragoman.model.training.before import BEFORE, translate_before
 from dragoman.model.training.curves import plot_curves
-from dragoman.model.training.initial import continued, initial_parameters
+from dragoman.model.training.initial import continued, freeze, initial_parameters
 from dragoman.model.training.inputs import Inputs
 from dragoman.model.training.module import DivergedError, TranslationData, TranslationModule
 from dragoman.model.training.trainer import HardwareConfig, ValidationTranslation, check_hardware, make_trainer
@@ -42,7 +44,7 @@ class RecipeSource(PydanticBaseSettingsSource):
 
     def __call__(self) -> dict[str, Any]:
         """Reads the recipe named by a source of higher priority."""
-        recipe = self.current_state.get("recipe")
+        recipe = self.current_state.get("recipe", "further" if self.current_state.get("initial") else None)
         if recipe is None:
             return {}
         path = recipe_path(recipe)
@@ -80,7 +82,12 @@ class TrainCommand(BaseSettings):
     multi30k_folder: Path | None = Field(
         None, description="folder of the Multi30k files, downloaded if missing; else $DRAGOMAN_MULTI30K"
     )
-    initial: Path | None = Field(None, description="run or bundle to train further; its model options must be the same")
+    base_validation: Specifications = Field(
+        (), description="with --initial: pairs of its domain; an export compares them"
+    )
+    initial: Path | None = Field(
+        None, description="model to train further: run, bundle, public folder or name of a hub"
+    )
     recipe: str | None = Field(None, description="name in model/recipes/ or YAML file with the sections below")
     model: TransformerConfig = Field(TransformerConfig(), description="shape of the model")
     cleaning: CleaningConfig = Field(CleaningConfig(), description="which training pairs are removed")
@@ -102,16 +109,17 @@ class TrainCommand(BaseSettings):
         except CorpusError as error:
             raise SystemExit(f"dragoman train: data: {error}") from error
         config = self.configuration(tuple(part.corpus.direction for part in data.training))
-        initial, samples = None, list[Sample]()
+        initial, samples, base = None, list[Sample](), list[Corpus]()
         if self.initial is not None:
             try:
-                initial, samples = self.read_initial(self.initial)
+                base = read_corpora(self.base_validation, "validation", self.multi30k_folder)
+                initial, samples = self.read_initial(self.initial, config.directions)
                 config = continued(initial, config)
             except ValueError as error:
                 raise SystemExit(f"dragoman train: {error}") from error
         folder = RunFolder(self.out)
         try:
-            train(folder, config, data, self.hardware, initial, samples=samples)
+            train(folder, config, data, self.hardware, initial, samples=samples, base=base)
         except OSError as error:  # a full disk, for example
             problem = f"{error.filename or folder.path}: {error.strerror or error}"
             advice = f"then run the same command again: it resumes from {folder.last_checkpoint}, if that exists"
@@ -127,8 +135,8 @@ class TrainCommand(BaseSettings):
             training=self.training,
         )
 
-    def read_initial(self, path: Path) -> tuple[TrainedModel, list[Sample]]:
-        """Returns the initial model and its samples; raises RunError, CorpusError or TokenizerError if they fail."""
+    def read_initial(self, path: Path, _directions: Sequence[Direction]) -> tuple[TrainedModel, list[Sample]]:
+        """Returns the initial model, in the directions of the data, and its samples; raises UserError if they fail."""
         run = RunFolder(path)
         initial = run.load()
         return initial, read_samples(run.samples, initial.config.directions)
@@ -142,19 +150,23 @@ def train(
     initial: TrainedModel | None = None,
     *,
     samples: Sequence[Sample] = (),
+    base: Sequence[Corpus] = (),
 ) -> None:
     """Trains until the last step, from the last checkpoint if there is one; raises SystemExit if it ends early.
 
     `initial` has the first parameters of a new run (None: they are drawn), and `samples` for its directions that the
-    data lacks.
+    data lacks. `base` are pairs of its own domain.
     """
     hardware = hardware or HardwareConfig()
-    _check(config, data, hardware)
+    _check(config, data, hardware, is_new=initial is None)
     _keep_config(folder, config, Inputs.of(data, initial))
     if folder.done.exists():
         print(f"{folder.path}: already trained")
         return
     training = [part.corpus for part in data.training]
+    if initial is not None and config.training.max_steps and not folder.before.exists():
+        domains = {"held-out text of the new domain": data.validation, "text of the initial model's domain": base}
+        write_whole(folder.before, BEFORE.dump_json(list(translate_before(initial, domains))))
     tokenizer = _make_tokenizer(folder, config, training, initial)
     segmentation = Segmentation(tokenizer, config, training)
     watched = Segmentation(tokenizer, config, data.validation)
@@ -167,21 +179,25 @@ def train(
     batches = TranslationData(segmentation.of_epoch, watched.most_probable, config.training)
     callbacks = [] if config.training.selection == "loss" else [ValidationTranslation(watched)]
     trainer = make_trainer(folder, config.training, hardware, callbacks)
-    module = TranslationModule(config, tokenizer.vocabulary_size)
+    module = TranslationModule(config, tokenizer.vocabulary_size, tokenizer.special)
     if initial is not None:
-        module.model.load_state_dict(initial_parameters(initial, tokenizer))
+        module.model.load_state_dict(initial_parameters(initial, tokenizer), assign=True)
+    freeze(module.model, config, tokenizer)
     parameters = sum(parameter.numel() for parameter in module.parameters())
     print(f"{parameters:,} parameters, {tokenizer.vocabulary_size:,} tokens")
-    _fit(trainer, module, batches, folder.last_checkpoint)
+    _fit(trainer, module, batches, folder)
     if trainer.is_global_zero:
-        plot_curves(folder.logs, folder.curves)
+        if trainer.global_step:
+            plot_curves(folder.logs, folder.curves)
         folder.done.touch()
         print(f"{folder.path}: trained for {trainer.global_step} steps; curves: {folder.curves}")
 
 
-def _check(config: RunConfig, data: TrainingData, hardware: HardwareConfig) -> None:
+def _check(config: RunConfig, data: TrainingData, hardware: HardwareConfig, *, is_new: bool) -> None:
     """Raises SystemExit if this data or this machine cannot train the configuration."""
-    if config.model.output_bias:
+    if is_new and not config.training.max_steps:
+        raise SystemExit("dragoman train: training.max-steps: expected more than 0 without --initial, got 0")
+    if is_new and config.model.output_bias:
         raise SystemExit("dragoman train: model.output-bias: expected False for training, got True")
     if config.training.guided_alignment and not any(part.corpus.links for part in data.training):
         raise SystemExit(
@@ -190,10 +206,13 @@ def _check(config: RunConfig, data: TrainingData, hardware: HardwareConfig) -> N
     check_hardware(hardware)
 
 
-def _fit(trainer: lightning.Trainer, module: TranslationModule, batches: TranslationData, last: Path) -> None:
-    """Trains from the `last` checkpoint if it exists; raises SystemExit if training ends early."""
+def _fit(trainer: lightning.Trainer, module: TranslationModule, batches: TranslationData, folder: RunFolder) -> None:
+    """Trains from the last checkpoint if it exists; raises SystemExit if training ends early."""
+    last = folder.last_checkpoint
     try:
         trainer.fit(module, batches, ckpt_path=last if last.exists() else None, weights_only=True)
+        if not trainer.max_steps:
+            trainer.save_checkpoint(folder.best_checkpoint, weights_only=True)
     except DivergedError as error:
         kept = f"the checkpoint before it is {last}" if last.exists() else "there is no checkpoint before it"
         raise SystemExit(f"dragoman train: {error}; {kept}; use a lower learning rate or a safer precision") from error
@@ -240,9 +259,9 @@ def _keep_config(folder: RunFolder, config: RunConfig, inputs: Inputs) -> None:
 
 def _make_tokenizer(
     folder: RunFolder, config: RunConfig, corpora: Sequence[Corpus], initial: TrainedModel | None
-) -> Tokenizer:
-    if folder.tokenizer.exists():
-        return Tokenizer.load(folder.tokenizer)
+) -> RunTokenizer:
+    if folder.tokenizer.exists() or folder.frozen_tokenizer.exists():
+        return folder.load_tokenizer()
     if initial is not None and initial.config.tokenizer == config.tokenizer:
         tokenizer = initial.tokenizer
     else:
@@ -258,5 +277,6 @@ def _make_tokenizer(
         except TokenizerError as error:
             size = config.tokenizer.vocabulary_size
             raise SystemExit(f"dragoman train: tokenizer.vocabulary-size: {size}: {error}") from error
-    write_whole(folder.tokenizer, tokenizer.model)
+    frozen = isinstance(tokenizer, FrozenTokenizer)
+    write_whole(folder.frozen_tokenizer if frozen else folder.tokenizer, tokenizer.model)
     return tokenizer

@@ -27,10 +27,10 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from dragoman.model.config import Section, TrainingConfig
 from dragoman.model.data.batches import Batch
 from dragoman.model.data.segmentation import Segmentation
+from dragoman.model.network.translation_model import TranslationModel
 from dragoman.model.run import RunFolder, whole
 from dragoman.model.scoring import score
 from dragoman.model.search import translate_all
-from dragoman.model.tokenizer.tokenizer import EOS_ID
 
 REFRESH_STEPS = 10
 
@@ -128,23 +128,31 @@ class ValidationTranslation(Callback):
     def __init__(self, segmentation: Segmentation) -> None:
         self._tokenizer = segmentation.tokenizer
         self._sources: list[list[int]] = []
-        self._references: list[str] = []
+        self._starts: list[tuple[int, ...]] = []
+        self.texts: list[str] = []
+        self.references: list[str] = []
         self._languages: list[str] = []
         stride = max(1, sum(map(len, segmentation.corpora)) // MAX_SENTENCES)
         for corpus, encoded in zip(segmentation.corpora, segmentation.encoded, strict=True):
-            prefix = segmentation.prefix(corpus)
-            for ids, reference in zip(encoded.sources[::stride], corpus.targets[::stride], strict=True):
-                source = [*prefix, *ids, EOS_ID]
+            prefix, start = segmentation.frame(corpus)
+            lines = (encoded.sources[::stride], corpus.sources[::stride], corpus.targets[::stride])
+            for ids, text, reference in zip(*lines, strict=True):
+                source = [*prefix, *ids, *self._tokenizer.source_suffix]
                 if len(source) <= segmentation.config.model.max_source_tokens:
                     self._sources.append(source)
-                    self._references.append(reference)
+                    self._starts.append(start)
+                    self.texts.append(text)
+                    self.references.append(reference)
                     self._languages.append(corpus.target_language)
+
+    def translate(self, model: TranslationModel) -> list[str]:
+        """Returns the translations of `texts`, the sentences that the model can read."""
+        generated = translate_all(model, self._sources, BATCH_SENTENCES, self._starts)
+        return [self._tokenizer.decode(item.target_ids) for item in generated]
 
     def on_validation_epoch_end(self, _trainer: Any, pl_module: Any) -> None:
         """Translates and logs."""
-        generated = translate_all(pl_module.model, self._sources, BATCH_SENTENCES)
-        translations = [self._tokenizer.decode(item.target_ids) for item in generated]
-        quality = score(translations, self._references, self._languages)
+        quality = score(self.translate(pl_module.model), self.references, self._languages)
         pl_module.log_dict({"validation_bleu": quality.bleu, "validation_chrf": quality.chrf}, prog_bar=True)
 
 

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from dragoman import command_line
 from dragoman.hub import connection, firefox
 from dragoman.hub.firefox import find_student
 from dragoman.hub.install import find_bundle, install
@@ -19,11 +20,13 @@ from dragoman.hub.names import FirefoxModel, HubError, parse_name
 from dragoman.hub.progress import watched
 from dragoman.hub.store import Store
 from dragoman.hub.unpack import Unpacker
+from dragoman.model.run import RunFolder
 from dragoman.serve.bundle.bundle import Bundle
 from tests.hub.conftest import NAME, left, refusal
 from tests.support.cases import cases
 from tests.support.fake_hub import FakeHub
 from tests.support.firefox_registry import REGISTRY_PATH, student_files
+from tests.support.marian import make_texts, translate_words
 from tests.support.marian_student import BIN_FILE, VOCABULARY_FILE
 from tests.support.scripted_server import Answer, reply, run_scripted_server, silence, stall_after, trickle
 
@@ -393,3 +396,15 @@ def test_offline_the_copy_of_the_registry_updates_nothing(
     assert install(store, "en-de", update=True) == install(store, PAIR, update=True) == installed
     assert "HF_HUB_OFFLINE is set" in refusal(store, f"{PAIR}@tiny")
     assert listed.requests == []
+
+
+def test_a_named_model_is_downloaded_once_and_trained_further(listed: FakeHub, tmp_path: Path) -> None:
+    """A resumed run reads the files in its folder."""
+    table = tmp_path / "pairs.en-de.tsv"
+    table.write_text("".join(f"{text}\t{translate_words(text)}\n" for text in make_texts(9, 40)))
+    run = tmp_path / "run"
+    command = ["--initial", PAIR, "--data", f"tsv:{table}", "--training.max-steps=0", "--out", str(run)]
+    command_line.run("train", command)
+    listed.registry.files.clear()
+    command_line.run("train", command)
+    assert RunFolder(run).load().tokenizer.source_pieces[0] == "</s>"

@@ -7,17 +7,21 @@ from typing import Any, NamedTuple
 from dragoman.export.answer import Answer
 from dragoman.export.imports.golden import golden_samples
 from dragoman.export.make_bundle import BundleOptions, write_bundle
-from dragoman.export.source_model import Exportable
+from dragoman.export.source_model import Exportable, find_direction
 from dragoman.export.verify.reference import Reference
 from dragoman.export.verify.sync_engine import SyncEngine
 from dragoman.model.config import Direction
 from dragoman.model.samples import Sample
 from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import BundleDirection
+from dragoman.serve.bundle.tokenizer import load_tokenizer
 from dragoman.serve.runtime.sessions import load_sessions
 from dragoman.serve.scheduler.sequence import SequenceSpec
 from dragoman.serve.search.options import SearchOptions
 
 TOGETHER = 50
+# The length of answers, without start tokens.
+LIMIT = 20
 
 
 class Comparison(NamedTuple):
@@ -70,3 +74,36 @@ def write_imported(exportable: Exportable, folder: Path, texts: Sequence[str] = 
     directions = [Direction(source=item.source, target=item.target) for item in exportable.directions]
     samples = [Sample(direction, text) for direction in directions for text in texts]
     return write_bundle(exportable, samples or golden_samples(exportable), folder, BundleOptions("imported", **options))
+
+
+class Answers(NamedTuple):
+    """The translations of a bundle without start tokens, the sources and the direction."""
+
+    targets: list[tuple[int, ...]]
+    sources: list[tuple[int, ...]]
+    direction: BundleDirection
+
+
+def answers(
+    bundle: Bundle,
+    languages: tuple[str, str],
+    texts: Sequence[str],
+    beam_size: int,
+    *,
+    empty: bool = True,
+    threads: int = 1,
+) -> Answers:
+    direction = find_direction(bundle.manifest, languages)
+    tokenizer = load_tokenizer(bundle)
+    sources = [(*direction.source_prefix, *tokenizer.encode(text), *bundle.manifest.source_suffix) for text in texts]
+    starts = len(direction.start)
+    options = SearchOptions(
+        max_target_tokens=LIMIT + starts,
+        min_target_tokens=0 if empty else starts + 1,
+        beam_size=beam_size,
+        target_prefix=direction.start,
+        start_tokens=starts,
+    )
+    engine = SyncEngine(load_sessions(bundle, threads), 200)
+    found = engine.translate([SequenceSpec(source, options) for source in sources], 200 // beam_size, ignore)
+    return Answers([result.target_ids[starts:] for result in found], sources, direction)

@@ -18,7 +18,7 @@ from dragoman.export.imports.common import ImportedModelError, ImportOptions
 from dragoman.export.imports.ctranslate2 import import_ctranslate2
 from dragoman.export.imports.ctranslate2_files import TYPES, Variable
 from dragoman.model.network.transformer import Transformer
-from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.model.tokenizer.frozen_tokenizer import RunTokenizer
 from tests.support.toy import random_model
 
 LIMIT = 20
@@ -26,7 +26,7 @@ WANTED = ImportOptions("en", "de", max_source_tokens=70, max_target_tokens=LIMIT
 SIZES = {"d_model": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_source_tokens": 80}
 
 
-def make_model(tokenizer: Tokenizer, **options: Any) -> Transformer:
+def make_model(tokenizer: RunTokenizer, **options: Any) -> Transformer:
     return random_model(7, tokenizer.vocabulary_size, **{**SIZES, "max_target_tokens": LIMIT, **options})
 
 
@@ -41,7 +41,9 @@ def fill_with_zeros(spec: Any, vocabulary_size: int, width: int = 8) -> None:
     spec._visit(fill)
 
 
-def write_model(folder: Path, spec: TransformerSpec, kind: str = "float32", tokenizer: Tokenizer | None = None) -> Path:
+def write_model(
+    folder: Path, spec: TransformerSpec, kind: str = "float32", tokenizer: RunTokenizer | None = None
+) -> Path:
     ctranslate2_system.write_model(folder, spec, kind)
     if tokenizer is not None:
         (folder / "sentencepiece.model").write_bytes(tokenizer.model)

@@ -72,11 +72,11 @@ def student_shapes(form: Form, decoder_layers: int | None = None) -> Iterator[tu
 class Student(nn.Module):
     """A Transformer with recurrent units, its parameters under Marian's names."""
 
-    def __init__(self, seed: int = 3) -> None:
+    def __init__(self, seed: int = 3, form: Form = FORM, decoder_layers: int | None = None) -> None:
         super().__init__()
         torch.manual_seed(seed)
         self.weights = nn.ParameterDict(
-            {name: nn.Parameter(torch.empty(shape)) for name, shape in student_shapes(FORM)}
+            {name: nn.Parameter(torch.empty(shape)) for name, shape in student_shapes(form, decoder_layers)}
         )
         for name, parameter in self.weights.items():
             if name == "Wemb":

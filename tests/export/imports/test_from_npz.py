@@ -4,7 +4,6 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,86 +17,26 @@ from numpy.typing import NDArray
 from dragoman.export.imports.common import ImportedModelError, ImportOptions
 from dragoman.export.imports.marian_files import import_marian_files
 from dragoman.export.imports.marian_vocabulary import read_vocabulary
-from dragoman.export.torch_weights import to_weights
 from dragoman.hub.install import install
 from dragoman.hub.store import Store
 from dragoman.model.search import generate_beam, generate_greedy
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.cases import cases
 from tests.support.ctranslate2_models import translate
-from tests.support.toy import random_model
+from tests.support.marian_npz import CONFIG, KINDS, write_marian_npz
 
 CASES = cases(__file__)
 
 WANTED = ImportOptions("en", "de", max_source_tokens=60, max_target_tokens=20)
 SENTENCES = 200
 WORDS = ("alpha", "beta", "gamma", "delta", "one", "two", "three", "house", "garden", "river")
-CONFIG: dict[str, Any] = {"type": "transformer", "transformer-heads": 4, "enc-depth": 2, "dec-depth": 2}
-CONFIG |= {"transformer-decoder-autoreg": "self-attention", "transformer-no-projection": False}
-CONFIG |= {"transformer-ffn-activation": "swish", "transformer-guided-alignment-layer": "last"}
-CONFIG |= {"transformer-preprocess": "", "transformer-postprocess": "dan"}
-CONFIG |= {"transformer-postprocess-emb": "d", "transformer-postprocess-top": ""}
-KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "base": ({"activation": "silu"}, {}),
-    "relu": ({"activation": "relu"}, {"transformer-ffn-activation": "relu"}),
-    "untied": ({"activation": "silu", "tie_embeddings": False}, {}),
-}
 # Writes a model of a kind into a folder.
 Write = Callable[[str], Path]
-NAMES = {"self_attention": "self", "cross_attention": "context"}
-
-
-def write_npz(path: Path, parameters: dict[str, Any], config: dict[str, Any]) -> None:
-    stored: dict[str, Any] = {"special:model.yml": np.frombuffer(yaml.safe_dump(config).encode() + b"\0", np.int8)}
-    for name, value in parameters.items():
-        stored |= marian_names(name, value)
-    np.savez(path, **stored)
-
-
-def marian_names(name: str, value: Any) -> dict[str, Any]:
-    parts = name.split(".")
-    row = value.reshape(1, -1)
-    if parts[0] in ("encoder", "decoder"):
-        layer = f"{parts[0]}_l{int(parts[1]) + 1}"
-        kind, end = parts[2].removesuffix("_residual"), {"weight": "W", "bias": "b"}[parts[-1]]
-        if parts[2].endswith("_residual"):
-            place = f"{layer}_ffn_ffn" if kind == "feed_forward" else f"{layer}_{NAMES[kind]}_Wo"
-            return {f"{place}_ln_{'scale' if end == 'W' else 'bias'}": row}
-        suffix = {"inner": "1", "outer": "2"}.get(parts[3], parts[3][0])
-        place = f"{layer}_ffn" if kind == "feed_forward" else f"{layer}_{NAMES[kind]}"
-        return {f"{place}_{end}{suffix}": value.T if end == "W" else row}
-    fixed = {"embedding.weight": "Wemb", "target_embedding.weight": "decoder_Wemb"}
-    if name in fixed:
-        return {fixed[name]: value}
-    return {"decoder_ff_logit_out_W": value.T} if name == "output.weight" else {}
 
 
 @pytest.fixture
 def write(tokenizer: Tokenizer, tmp_path: Path) -> Write:
-    def write_kind(kind: str) -> Path:
-        options, changed = KINDS[kind]
-        pieces = [*tokenizer.source_pieces]
-        sizes = {"d_model": 64, "d_ff": 96, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
-        weights = to_weights(random_model(7, len(pieces), **sizes, **options))
-        folder = tmp_path / kind
-        folder.mkdir()
-        bias = {"decoder_ff_logit_out_b": np.random.default_rng(1).normal(size=(1, len(pieces))).astype(np.float32)}
-        parameters = dict(weights.parameters)
-        if kind == "untied":
-            parameters["encoder_own"] = parameters.pop("embedding.weight")
-        write_npz(folder / "model.npz", parameters, {**CONFIG, **changed})
-        with np.load(folder / "model.npz") as archive:
-            stored = {name: archive[name] for name in archive.files} | bias
-        if kind == "untied":
-            stored["encoder_Wemb"] = parameters["encoder_own"]
-        np.savez(folder / "model.npz", **stored)
-        vocabulary = {piece: number for number, piece in enumerate(pieces)}
-        (folder / "opus.vocab.yml").write_text(yaml.safe_dump(vocabulary, allow_unicode=True, sort_keys=False))
-        for side in ("source", "target"):
-            (folder / f"{side}.spm").write_bytes(tokenizer.model)
-        return folder
-
-    return write_kind
+    return lambda kind: write_marian_npz(tmp_path / kind, tokenizer, kind)
 
 
 def marian_encodings(width: int, positions: int = 2048) -> NDArray[np.float32]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from transformers import M2M100Tokenizer, MBart50Tokenizer, NllbTokenizer
@@ -16,18 +16,11 @@ from dragoman.export.imports.golden import golden_samples
 from dragoman.export.imports.hugging_face import import_checkpoint
 from dragoman.export.make_bundle import BundleOptions, write_bundle
 from dragoman.export.source_model import find_direction
-from dragoman.export.verify.sync_engine import SyncEngine
-from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.directions import directions_of
-from dragoman.serve.bundle.manifest import BundleDirection
-from dragoman.serve.bundle.tokenizer import load_tokenizer
 from dragoman.serve.host.system import available_cpus
-from dragoman.serve.runtime.sessions import load_sessions
-from dragoman.serve.scheduler.sequence import SequenceSpec
-from dragoman.serve.search.options import SearchOptions
 from tests.support import multilingual
 from tests.support.cases import cases
-from tests.support.comparisons import ignore, write_imported
+from tests.support.comparisons import LIMIT, answers, write_imported
 from tests.support.ctranslate2_models import translate
 from tests.support.marian import make_texts
 from tests.support.multilingual import generate, write_ctranslate2, write_m2m100, write_mbart50, write_nllb
@@ -35,7 +28,6 @@ from tests.support.multilingual import generate, write_ctranslate2, write_m2m100
 CASES = cases(__file__)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
-LIMIT = 20
 OPTIONS = ImportOptions(max_source_tokens=40, max_target_tokens=LIMIT + 1)
 WRITERS: dict[str, Callable[[Path], Any]] = {"m2m100": write_m2m100, "nllb": write_nllb, "mbart50": write_mbart50}
 WRITERS["small100"] = multilingual.write_small100
@@ -57,33 +49,6 @@ PAIRS = (("en", "de"), ("deu_Latn", "zh"))
 @pytest.fixture(scope="module")
 def texts(pytestconfig: pytest.Config) -> Texts:
     return make_texts(5, 200 if pytestconfig.getoption("thorough") else 40)
-
-
-class Answers(NamedTuple):
-    """The translations of a bundle without start tokens, the sources and the direction."""
-
-    targets: list[tuple[int, ...]]
-    sources: list[tuple[int, ...]]
-    direction: BundleDirection
-
-
-def answers(
-    bundle: Bundle, languages: tuple[str, str], texts: Texts, beam_size: int, *, empty: bool = True, threads: int = 1
-) -> Answers:
-    direction = find_direction(bundle.manifest, languages)
-    tokenizer = load_tokenizer(bundle)
-    sources = [(*direction.source_prefix, *tokenizer.encode(text), *bundle.manifest.source_suffix) for text in texts]
-    starts = len(direction.start)
-    options = SearchOptions(
-        max_target_tokens=LIMIT + starts,
-        min_target_tokens=0 if empty else starts + 1,
-        beam_size=beam_size,
-        target_prefix=direction.start,
-        start_tokens=starts,
-    )
-    engine = SyncEngine(load_sessions(bundle, threads), 200)
-    found = engine.translate([SequenceSpec(source, options) for source in sources], 200 // beam_size, ignore)
-    return Answers([result.target_ids[starts:] for result in found], sources, direction)
 
 
 @pytest.mark.parametrize("kind", WRITERS)

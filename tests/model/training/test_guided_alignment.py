@@ -10,6 +10,7 @@ from dragoman.model.config import RunConfig, TransformerConfig
 from dragoman.model.data.cleaning import TrainingData, clean
 from dragoman.model.data.corpus import Corpus, read_corpus
 from dragoman.model.run import RunFolder
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.model.training.train import train
 from tests.support.toy import TOY_CONFIG, toy_sentences, toy_test_sentences, write_pairs
 
@@ -41,7 +42,7 @@ def train_with(weight: float, folder: Path, training: Corpus, held_out: Corpus) 
 
 def error_rate(run: RunFolder, corpus: Corpus) -> float:
     trained = run.load()
-    (found,) = AlignedModel(trained.model, trained.tokenizer, ()).links(corpus, [GUIDED])
+    (found,) = AlignedModel(trained.model, Tokenizer.load(run.tokenizer), ()).links(corpus, [GUIDED])
     return alignment_quality(found, [ReferenceLinks(links, links) for links in corpus.links]).error_rate
 
 

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from dragoman.model.tokenizer.tokenizer import PAD_ID
 from dragoman.model.training.loss import CPU_CHUNK_ROWS, CPU_GROUP_ROWS, alignment_loss, translation_loss
+from dragoman.model.weights import FORBIDDEN
 
 WIDTH, VOCABULARY = 8, 11
 POSITIONS = [1, 5, CPU_CHUNK_ROWS, 2 * CPU_CHUNK_ROWS + 3, CPU_GROUP_ROWS + CPU_CHUNK_ROWS + 3]
@@ -55,6 +56,21 @@ def test_padding_is_ignored() -> None:
     torch.testing.assert_close(translation_loss(states, weight, labels, 0.1), without)
     (gradient,) = torch.autograd.grad(translation_loss(states, weight, labels, 0.1), states)
     assert not gradient[:, ~real].any()
+
+
+def test_forbidden_tokens_take_no_part_and_frozen_weights_get_no_gradient() -> None:
+    """Another token than usual is padding; the reference has no rows of forbidden tokens."""
+    states, weight, labels = make_inputs(1, 2 * CPU_CHUNK_ROWS + 3)
+    bias = torch.randn(VOCABULARY)
+    bias[-2:] = FORBIDDEN
+    labels %= VOCABULARY - 2
+    labels[::4] = pad_id = 5
+    logits = (states @ weight.T + bias)[0, :, :-2]
+    expected = functional.cross_entropy(logits, labels, ignore_index=pad_id, label_smoothing=0.1)
+    (gradient,) = torch.autograd.grad(expected, states)
+    loss = translation_loss(states, weight.detach(), labels, 0.1, output_bias=bias, pad_id=pad_id)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(torch.autograd.grad(loss, states)[0], gradient)
 
 
 def test_a_batch_of_padding_has_no_loss() -> None:
