@@ -213,10 +213,11 @@ class Scheduler {
     sequences_.erase(sequence.ticket);
   }
 
-  // Any change may let an engine start a sequence that the token budget held back.
+  // Any change may let an engine start a sequence that the token budget held back. Without a waiting one, idle engines
+  // sleep on: on the CPU of the busy one they would put it behind processes with a lower priority for a tick of the clock.
   void publish_change() {
     stalled_ = false;
-    changed_.notify_all();
+    if (waiting_.size() > 0 || draining_) changed_.notify_all();
   }
 
   const LoopConfig config_;
