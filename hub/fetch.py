@@ -1,4 +1,4 @@
-"""`python -m dragoman.hub.fetch NAME BYTES`: installs a model of limited size, in a process with a lower priority.
+"""`python -m dragoman.hub.fetch NAME BYTES`: installs a model within a limit, in a process with a lower priority.
 
 The process of the server has no work and no memory of a conversion. The cache has the progress of the download. The
 installation ends with the server, however that ends; the next one continues the download.
@@ -8,28 +8,21 @@ import signal
 import sys
 
 from dragoman.hub.install import install
-from dragoman.hub.names import HubError
 from dragoman.hub.progress import watched
 from dragoman.hub.store import Store
 from dragoman.model.errors import UserError
 from dragoman.serve.sandbox.worker import end_with_parent
 
 
-def main(name: str, most_bytes: int) -> None:
-    """Installs a model of at most a number of bytes; raises SystemExit with one line if that fails."""
+def main(name: str, max_bytes: int) -> None:
+    """Installs a model within a limit of all models together; raises SystemExit with one line if that fails."""
     end_with_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         store = Store.of_user()
-        with store.fetching(name) as show:
-
-            def check(done_bytes: int, total_bytes: int | None) -> None:
-                if (size_bytes := max(done_bytes, total_bytes or 0)) > most_bytes:
-                    raise HubError(f"{name}: {size_bytes:,} bytes, --on-demand-max-bytes leaves {most_bytes:,}")
-                show(done_bytes, total_bytes)
-
-            check(0, None)  # Other processes see also a fetch that fails before its download.
-            with watched(check):
+        with store.fetching(name, max_bytes) as show:
+            show(0, None)  # Other processes see also a fetch that fails before its download.
+            with watched(show):
                 install(store, name)
     except UserError as error:
         sys.exit(str(error))

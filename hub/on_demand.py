@@ -60,12 +60,10 @@ class CatalogSource:
         with self._turn():
             if (installed := self.find(name)) is not None:  # Another process was first.
                 return installed
-            used_bytes = sum(model.size_bytes for model in self._store.installed())
-            used_bytes += sum(total_bytes for _, total_bytes in self.progress().values())
-            if used_bytes >= self._max_bytes:
+            if (used_bytes := self._store.used_bytes()) >= self._max_bytes:
                 problem = f"installed models take {used_bytes:,} bytes, --on-demand-max-bytes is {self._max_bytes:,}"
                 raise HubError(f"{name}: {problem}")
-            problem = self._install(name, self._max_bytes - used_bytes)
+            problem = self._install(name)
         if (bundle := self.find(name)) is None:
             raise HubError(problem)
         return bundle
@@ -92,10 +90,10 @@ class CatalogSource:
                     return
             self._stopped.wait(WAIT_SECONDS)
 
-    def _install(self, name: str, most_bytes: int) -> str:
+    def _install(self, name: str) -> str:
         """Installs a pair in another process, logs its lines, and returns the last one, or the signal that ended it."""
         line = "the process of the installation has ended"
-        command = [sys.executable, "-P", "-m", "dragoman.hub.fetch", name, str(most_bytes)]
+        command = [sys.executable, "-P", "-m", "dragoman.hub.fetch", name, str(self._max_bytes)]
         with subprocess.Popen(  # noqa: S603 - this interpreter, and a name that is a pair of languages
             command,
             stdin=subprocess.DEVNULL,
@@ -103,7 +101,7 @@ class CatalogSource:
             stderr=subprocess.STDOUT,
             encoding="utf-8",
             errors="replace",
-            start_new_session=True,
+            process_group=0,  # in a session of its own, some kernels would give it as much time as the server
         ) as process:
             _put_behind(process.pid)
             self._running.add(process)

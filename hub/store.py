@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 VARIABLE = "DRAGOMAN_CACHE"
 # Distinguishes the lock of a fetch from that of an installation.
 FETCH = "fetch of "
+# The lock of a process that compares the size of its download with those of others.
+SIZES = "sizes of fetches"
 # Names of temporary folders begin so; a server ignores folders that begin with a dot.
 _HIDDEN = "."
 # Leaves room for suffixes in the 255 bytes of a file name.
@@ -125,14 +127,39 @@ class Store:
         return FileLock(path)
 
     @contextmanager
-    def fetching(self, name: str) -> Iterator[Watch]:
-        """Lets one process at a time fetch a name, and yields what shows the bytes of the download in `fetches`."""
+    def fetching(self, name: str, max_bytes: float) -> Iterator[Watch]:
+        """Lets one process at a time fetch a name, and yields what shows the bytes of the download in `fetches`.
+
+        It raises HubError if the size of the download exceeds what the installed models and other fetches leave of
+        `max_bytes`. A size counts for others from the moment that it is known.
+        """
         path = self.folder / "fetches" / _file_name(name)
+        reserved_bytes = -1
+
+        def show(done_bytes: int, total_bytes: int | None) -> None:
+            nonlocal reserved_bytes
+            size_bytes = max(done_bytes, total_bytes or 0)
+            content = f"{done_bytes} {total_bytes or 0}".encode()
+            if size_bytes <= reserved_bytes:
+                write_atomically(path, content)
+                return
+            with self._lock(SIZES):
+                left_bytes = max_bytes - self.used_bytes(but=name)
+                if size_bytes > left_bytes:
+                    raise HubError(f"{name}: {size_bytes:,} bytes, --on-demand-max-bytes leaves {left_bytes:,}")
+                write_atomically(path, content)
+            reserved_bytes = size_bytes
+
         with self.lock(f"{FETCH}{name}"):
             try:
-                yield lambda done, total: write_atomically(path, f"{done} {total or 0}".encode())
+                yield show
             finally:
                 path.unlink(missing_ok=True)
+
+    def used_bytes(self, but: str = "") -> int:
+        """Returns the size of all installed models, with those of the fetches of all names but one."""
+        fetched = sum(max(sizes) for name, sizes in self.fetches().items() if name != but)
+        return fetched + sum(model.size_bytes for model in self.installed())
 
     def fetches(self) -> dict[str, tuple[int, int]]:
         """Returns the bytes on this machine, and those of the whole download, of each name that is fetched now."""

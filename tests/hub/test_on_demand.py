@@ -64,7 +64,7 @@ def test_all_processes_see_a_fetch_and_the_next_one_continues_when_the_server_st
 
 
 def test_the_progress_of_a_process_that_was_killed_is_not_shown(store: Store) -> None:
-    with store.fetching("en-de") as show:
+    with store.fetching("en-de", GIGABYTE) as show:
         show(1, 2)
         assert source().progress() == {"en-de": (1, 2)}
         left = (store.folder / "fetches" / "en-de").read_bytes()
@@ -95,6 +95,23 @@ def test_no_model_is_fetched_beyond_the_limit_of_the_disk(listed: FakeHub) -> No
     with pytest.raises(HubError, match="--on-demand-max-bytes leaves 1,000"):
         source(max_bytes=1000).fetch("en-de")
     assert not any("exported" in path for _, path, _ in listed.requests)
+
+
+def test_fetches_that_start_together_stay_within_the_limit_of_the_disk(listed: FakeHub) -> None:
+    listed.stalls.append(0)
+    stalled = source("en-de,de-en")
+    with ThreadPoolExecutor() as pool:
+        held = pool.submit(stalled.fetch, "en-de")
+        eventually(lambda: stalled.progress().get("en-de", (0, 0))[1] > 0)
+        total_bytes = stalled.progress()["en-de"][1]
+        stalled.stop()
+        with pytest.raises(HubError, match=r"."):
+            held.result()
+        both = source("en-de,de-en", max_bytes=total_bytes * 3 // 2)
+        fetches = [pool.submit(both.fetch, name) for name in ("en-de", "de-en")]
+        problems = [str(problem) for fetch in fetches if (problem := fetch.exception()) is not None]
+    assert len(problems) == 1
+    assert "--on-demand-max-bytes leaves" in problems[0]
 
 
 def test_a_failed_fetch_has_the_reason_of_its_process(fake_hub: FakeHub) -> None:
