@@ -98,7 +98,7 @@ def test_no_model_is_fetched_beyond_the_limit_of_the_disk(listed: FakeHub) -> No
 
 
 def test_fetches_that_start_together_stay_within_the_limit_of_the_disk(listed: FakeHub) -> None:
-    listed.stalls.append(0)
+    listed.stalls.append(100_000)
     stalled = source("en-de,de-en")
     with ThreadPoolExecutor() as pool:
         held = pool.submit(stalled.fetch, "en-de")
