@@ -3,28 +3,23 @@
 It imports neither torch nor what only another engine needs, because their memory would count.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, get_args
 
+from benchmarks.harness.errors import BenchmarkError
 from benchmarks.systems.engine import specs_of
 from benchmarks.systems.native_engine import BareLoop, LiveNativeEngines, settings_of
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.engine.native.model import open_model, runs_natively
-from dragoman.serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
 from dragoman.serve.observability.logs import configure_logs
 from dragoman.serve.scheduler.sequence import longest_first
 
-if TYPE_CHECKING:
-    from benchmarks.systems.python_engine import LiveEngines
-
-# The engine that the service would choose, the native loop alone, or the engine in Python, which runs the kernels of
-# the native library or the standard operators of the graphs.
-EngineKind = Literal["dragoman", "dragoman-loop", "dragoman-python", "dragoman-fallback"]
+# The engine of the service, or the native loop alone.
+EngineKind = Literal["dragoman", "dragoman-loop"]
 ENGINES: tuple[EngineKind, ...] = get_args(EngineKind)
-Engines: TypeAlias = "LiveEngines | LiveNativeEngines | BareLoop"
+Engines = LiveNativeEngines | BareLoop
 
 
 class EngineTranslator(Translator):
@@ -32,8 +27,6 @@ class EngineTranslator(Translator):
 
     def __init__(self, folder: str, *, copies: int, threads: int, slots: int, engine: EngineKind = "dragoman") -> None:
         """Starts engines of a bundle, on the first GPU if its variant is cuda."""
-        if engine == "dragoman-fallback":
-            os.environ[INSTRUCTIONS_VARIABLE] = FALLBACK
         bundle = Bundle.open(Path(folder))
         self._has_shortlist = bundle.manifest.shortlist is not None
         self._start = _starter(bundle, engine, copies, threads)
@@ -54,21 +47,18 @@ class EngineTranslator(Translator):
 
 def _starter(bundle: Bundle, engine: EngineKind, copies: int, threads: int) -> Callable[[int], Engines]:
     """Returns what starts engines with a number of rows each."""
-    loop = engine == "dragoman-loop"
-    if loop or (engine == "dragoman" and runs_natively("cpu", bundle)):
-        kind, model = BareLoop if loop else LiveNativeEngines, open_model(bundle, threads)
+    if runs_natively("cpu", bundle):
+        kind, model = BareLoop if engine == "dragoman-loop" else LiveNativeEngines, open_model(bundle, threads)
         return lambda slots: kind(bundle, settings_of(bundle, engines=copies, slots=slots), model)
-    from benchmarks.systems.python_engine import LiveEngines  # noqa: PLC0415 - their memory would count
-    from dragoman.serve.runtime.device import DeviceGraphs  # noqa: PLC0415
+    from dragoman.serve.runtime.device import DeviceGraphs  # noqa: PLC0415 - its memory would count
     from dragoman.serve.runtime.placement import open_sessions  # noqa: PLC0415
 
-    sessions = open_sessions(bundle, "auto", threads=threads)
-    if isinstance(sessions, DeviceGraphs):
-        graphs = sessions
-        return lambda slots: LiveNativeEngines(
-            bundle, settings_of(bundle, engines=copies, slots=slots), graphs.open(copies, slots)
-        )
-    return lambda slots: LiveEngines(sessions, engines=copies, slots=slots)
+    graphs = open_sessions(bundle, "auto", threads=threads)
+    if not isinstance(graphs, DeviceGraphs):
+        raise BenchmarkError(f"{bundle.folder}: expected a GPU, or graphs for the native library and that library")
+    return lambda slots: LiveNativeEngines(
+        bundle, settings_of(bundle, engines=copies, slots=slots), graphs.open(copies, slots)
+    )
 
 
 def load_engines(**options: Any) -> EngineTranslator:

@@ -20,7 +20,7 @@ from tests.support.toy import toy_test_sentences
 
 SENTENCES = 60
 BATCHING = Batching(8, "examples")
-ENGINES: tuple[EngineKind, ...] = ("dragoman", "dragoman-loop", "dragoman-python")
+ENGINES: tuple[EngineKind, ...] = ("dragoman", "dragoman-loop")
 SYSTEMS = (*ENGINES, "ctranslate2", "pytorch")
 
 
