@@ -204,15 +204,17 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void decode() {
     const auto plain = [](const SequencePointer& each) { return each->options.plain(); };
     const bool ahead = model_->runs_ahead() && std::all_of(running_.begin(), running_.end(), plain);
+    const double started_seconds = clock_();
     UnreadStep next;
     if (ahead) next = UnreadStep::start(running_, begin_id_, *model_);
-    if (!unread_.empty()) decode_unread();
+    if (!unread_.empty()) decode_unread(started_seconds);
     unread_ = std::move(next);
+    if (running_.empty()) unread_ = {};  // it has no row that lives, and an idle engine would keep its sequences
     if (!ahead && !running_.empty()) decode_now();
   }
 
-  void decode_unread() {
-    const double started_seconds = clock_();
+  // `started_seconds`: before the start of the step that follows.
+  void decode_unread(double started_seconds) {
     const std::vector<SequencePointer> live = unread_.read(*model_);
     const double decoded_seconds = clock_();
     if (live.empty()) return;

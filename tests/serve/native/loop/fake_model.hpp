@@ -5,13 +5,16 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "loop/step_model.hpp"
@@ -97,6 +100,7 @@ class FakeModel : public StepModel {
   std::function<void()> on_step = [] {};
   std::atomic<bool> encode_fails{false};
   std::atomic<bool> decode_fails{false};
+  bool ahead = false;
   std::vector<int64_t> prefills;  // sequences and tokens of each run of the encoder
   std::vector<int64_t> steps;     // rows of each step
 
@@ -119,6 +123,7 @@ class FakeModel : public StepModel {
     steps.push_back(static_cast<int64_t>(batch.rows()));
     on_step();
     if (decode_fails) throw std::runtime_error("decoder");
+    unread_ids_.clear();
     const size_t rows = batch.rows();
     std::vector<float> logits;
     alignments_.assign(batch.aligned ? rows * kCapacity : 0, std::numeric_limits<float>::quiet_NaN());
@@ -147,6 +152,25 @@ class FakeModel : public StepModel {
       logits_.insert(logits_.end(), first, first + kVocabulary);
     }
     return {logits_.data(), choices, alignments_.data()};
+  }
+
+  bool runs_ahead() const override { return ahead; }
+
+  // The token of a row stays in its slot until the next step, as on a device.
+  int32_t launch(const StepBatch& batch) override {
+    StepBatch read = batch;
+    for (size_t row = 0; row < batch.rows(); ++row)
+      if (batch.token_ids[row] == kUnreadToken) read.token_ids[row] = unread_ids_.at(batch.target_slots[row]);
+    step(read);
+    for (size_t row = 0; row < batch.rows(); ++row) unread_ids_[batch.target_slots[row]] = chosen_.best_ids[row];
+    launched_[next_launch_] = chosen_;
+    return static_cast<int32_t>(std::exchange(next_launch_, 1 - next_launch_));
+  }
+
+  Choices collect(int32_t number) override {
+    on_step();
+    if (decode_fails) throw std::runtime_error("decoder");
+    return launched_.at(size_t(number)).choices();
   }
 
   Choices choose(int32_t rows, int32_t best_count) override {
@@ -184,8 +208,10 @@ class FakeModel : public StepModel {
           best_scores.push_back(logits[ids[size_t(index)]] - sum);
         }
       }
-      return {log_sums.data(), best_scores.data(), best_ids.data()};
+      return choices();
     }
+
+    Choices choices() const { return {log_sums.data(), best_scores.data(), best_ids.data()}; }
   };
 
   ModelShape shape_;
@@ -193,6 +219,9 @@ class FakeModel : public StepModel {
   std::vector<Ids> sources_, targets_;
   std::vector<float> logits_, alignments_;
   Chosen chosen_, rechosen_;
+  std::array<Chosen, 2> launched_;
+  size_t next_launch_ = 0;
+  std::map<int32_t, int64_t> unread_ids_;
 };
 
 }  // namespace dragoman

@@ -80,6 +80,10 @@ Job any_job(uint64_t ticket, std::mt19937& random) {
   job.submission.priority = static_cast<int32_t>(random() % 2);
   job.options.max_target_tokens = 1 + static_cast<int32_t>(random() % 12);
   job.options.length_penalty = 0.5 * (random() % 3);
+  job.submission.streamed = random() % 2;
+  for (uint32_t count = 1 + random() % 5; count > 0; --count) job.source_ids.push_back(3 + random() % 40);
+  if (random() % 20 == 0) job.source_ids.push_back(kPoison);
+  if (ticket % 100 < 60) return job;  // plain ones follow each other, so that steps run ahead
   job.options.coverage_penalty = random() % 3 == 0 ? 0.3 : 0;
   if (random() % 3 == 0) {
     job.options.temperature = 1.5, job.options.hypotheses = 1 + static_cast<int32_t>(random() % 3);
@@ -92,15 +96,12 @@ Job any_job(uint64_t ticket, std::mt19937& random) {
   if (random() % 3 == 0) job.options.repetition_penalty = 1.4f;
   job.options.no_repeat_ngram_tokens = static_cast<int32_t>(random() % 3);
   job.options.min_target_tokens = static_cast<int32_t>(random() % 4);
-  job.submission.streamed = random() % 2;
   job.options.alignments = random() % 2;
-  for (uint32_t count = 1 + random() % 5; count > 0; --count) job.source_ids.push_back(3 + random() % 40);
   if (random() % 5 == 0) job.forced_ids.push_back(3 + random() % 10);
   job.new_word = random() % 3 == 0;
   job.start_tokens = static_cast<uint32_t>(random() % (job.forced_ids.size() + 1));
   job.shortlist = random() % 2;
   if (random() % 3 == 0) job.candidate_ids.push_back(3 + random() % 10);
-  if (random() % 20 == 0) job.source_ids.push_back(kPoison);
   return job;
 }
 
@@ -117,6 +118,7 @@ struct Service {
     loop = std::make_unique<Loop>(config, Ids{4, 6, 7, 11}, monotonic_seconds);
     for (int number = 0; number < engines; ++number) {
       models.push_back(std::make_shared<FakeModel>(8, true));
+      models.back()->ahead = true;
       loop->add_engine(models.back());
     }
   }
@@ -174,6 +176,7 @@ struct Service {
 
 std::string alone(const Job& job) {
   Service service(1);
+  service.models[0]->ahead = false;
   service.submit(job);
   while (service.results.empty()) {
     service.loop->engine(0).step();
@@ -256,6 +259,17 @@ void a_hanging_engine_is_abandoned_and_may_wake_up_later() {
   while (!model.expired()) std::this_thread::yield();
 }
 
+void an_idle_engine_keeps_no_sequence() {
+  std::mt19937 random(5);
+  Service service(1);
+  for (uint64_t ticket = 0; ticket < 20; ++ticket) {
+    service.submit(any_job(ticket, random));
+    const std::weak_ptr<Sequence> sequence = service.loop->scheduler().line().at(0);
+    for (; service.results.count(ticket) == 0; service.collect()) service.loop->engine(0).step();
+    REQUIRE(sequence.expired());
+  }
+}
+
 void hostile_bytes_are_refused() {
   std::mt19937 random(4);
   Service service(1);
@@ -279,6 +293,7 @@ int main() {
   any_company_has_the_results_of_each_alone();
   cancellations_failures_and_deadlines_lose_nothing();
   a_hanging_engine_is_abandoned_and_may_wake_up_later();
+  an_idle_engine_keeps_no_sequence();
   hostile_bytes_are_refused();
   unlink(shortlist_path().c_str());
   std::puts("passed");
