@@ -4,12 +4,13 @@ With another tokenizer, the embedding of a token is at first the mean of the emb
 it (Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression", EMNLP Industry Track).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 
 import torch
 from torch import Tensor
 
-from dragoman.model.config import RunConfig, TokenizerConfig, TransformerConfig
+from dragoman.model.config import Direction, RunConfig, TokenizerConfig, TransformerConfig
 from dragoman.model.network.translation_model import TranslationModel
 from dragoman.model.run import TrainedModel
 from dragoman.model.tokenizer.frozen_tokenizer import FrozenTokenizer, RunTokenizer
@@ -17,21 +18,19 @@ from dragoman.model.tokenizer.tokenizer import UNK_ID
 
 # The parameters with a row per token.
 TOKEN_PARAMETERS = ("embedding.weight", "target_embedding.weight", "output.weight")
-
-
 # What an import computes from no text.
 IMPORTED_PARAMETERS = ("source_positions.table", "target_positions.table", "output_bias")
 
 
-def continued(initial: TrainedModel, config: RunConfig) -> RunConfig:
+def continued(initial: TrainedModel, config: RunConfig, base: Sequence[Direction] = ()) -> RunConfig:
     """Returns the configuration of a further training; options with default values are those of the initial model.
 
-    Raises ValueError with the option or direction that the model lacks.
+    `base` are the directions of its own domain's pairs. Raises ValueError with the option or direction it lacks.
     """
-    for direction in config.directions:
+    for option, direction in chain(zip(repeat("data"), config.directions), zip(repeat("base-validation"), base)):
         if direction not in initial.config.directions:
             known = ", ".join(map(str, initial.config.directions))
-            raise ValueError(f"data: expected directions of the initial model, {known}, got {direction}")
+            raise ValueError(f"{option}: expected directions of the initial model, {known}, got {direction}")
     usual = RunConfig(directions=config.directions, model=TransformerConfig())
     given_options = {option for option, _, _ in differing_options(usual, config, ["model"])}
     for option, expected, given in differing_options(initial.config, config, ["model"]):
@@ -42,6 +41,8 @@ def continued(initial: TrainedModel, config: RunConfig) -> RunConfig:
         for option, expected, given in differing_options(usual, config, ["tokenizer", "training"]):
             if option.startswith("tokenizer") or option in ("training.subword-sampling", "training.guided-alignment"):
                 raise ValueError(f"{option}: expected {expected} for an imported model, got {given}")
+    if config.training.frozen_embeddings and tokenizer != initial.config.tokenizer:
+        raise ValueError("training.frozen-embeddings: expected False with another tokenizer, got True")
     model = initial.config.model.model_copy(update={"dropout": config.model.dropout})
     return config.model_copy(update={"directions": initial.config.directions, "model": model, "tokenizer": tokenizer})
 

@@ -113,10 +113,15 @@ class TrainCommand(BaseSettings):
         if self.initial is not None:
             try:
                 base = read_corpora(self.base_validation, "validation", self.multi30k_folder)
+            except CorpusError as error:
+                raise SystemExit(f"dragoman train: base-validation: {error}") from error
+            try:
                 initial, samples = self.read_initial(self.initial, config.directions)
-                config = continued(initial, config)
+                config = continued(initial, config, [part.direction for part in base])
             except ValueError as error:
                 raise SystemExit(f"dragoman train: {error}") from error
+        elif self.base_validation:
+            raise SystemExit("dragoman train: base-validation: expected none without --initial")
         folder = RunFolder(self.out)
         try:
             train(folder, config, data, self.hardware, initial, samples=samples, base=base)
@@ -197,6 +202,8 @@ def _check(config: RunConfig, data: TrainingData, hardware: HardwareConfig, *, i
     """Raises SystemExit if this data or this machine cannot train the configuration."""
     if is_new and not config.training.max_steps:
         raise SystemExit("dragoman train: training.max-steps: expected more than 0 without --initial, got 0")
+    if is_new and config.training.frozen_embeddings:
+        raise SystemExit("dragoman train: training.frozen-embeddings: expected False without --initial, got True")
     if is_new and config.model.output_bias:
         raise SystemExit("dragoman train: model.output-bias: expected False for training, got True")
     if config.training.guided_alignment and not any(part.corpus.links for part in data.training):

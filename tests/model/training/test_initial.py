@@ -206,8 +206,20 @@ def test_another_shape_and_a_missing_model_are_refused(
         train(toy_data, "run", "--initial", str(toy_run.path), *options)
 
 
-def test_a_direction_that_the_initial_model_lacks_is_refused(toy_run: RunFolder, train: Train, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("options", "problem"), CASES["a new model is refused what an initial one has"], ids=str)
+def test_a_new_model_is_refused_what_an_initial_one_has(
+    toy_data: str, train: Train, options: list[str], problem: str
+) -> None:
+    with pytest.raises(SystemExit, match=f"^dragoman train: {re.escape(problem)}"):
+        train(toy_data, "run", *options)
+
+
+def test_a_direction_that_the_initial_model_lacks_is_refused(
+    toy_run: RunFolder, toy_data: str, train: Train, tmp_path: Path
+) -> None:
     write_pairs(tmp_path, "few", toy_sentences()[:20])
     data = f"files:{tmp_path / 'few.de'},{tmp_path / 'few.en'}"
     with pytest.raises(SystemExit, match=r"^dragoman train: data: expected directions .*, en-de, got de-en$"):
         train(data, "run", "--initial", str(toy_run.path))
+    with pytest.raises(SystemExit, match=r"^dragoman train: base-validation: expected .*, en-de, got de-en$"):
+        train(toy_data, "run", "--initial", str(toy_run.path), "--base-validation", data)
