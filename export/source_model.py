@@ -81,6 +81,7 @@ class Exportable:
             directions=() if multilingual else found.directions,
             multilingual=multilingual,
             training={**imported["training"], "further": found.training},
+            license=imported.get("license", ""),
         )
 
     @classmethod

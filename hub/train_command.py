@@ -2,14 +2,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from pydantic import Field
 
-from dragoman.hub.names import HubModel, LanguagePair, LocalModel, parse_name
+from dragoman.hub.names import ArgosModel, HubError, HubModel, LanguagePair, LocalModel, parse_name
 from dragoman.model.config import Direction
 from dragoman.model.run import RunFolder, TrainedModel
 from dragoman.model.samples import Sample
 from dragoman.model.training.train import TrainCommand
+
+# The license of a downloaded model, as its hub states it.
+LICENSE_FILE = "license.txt"
 
 
 class TrainFurtherCommand(TrainCommand):  # noqa: D101 - as TrainCommand
@@ -35,7 +39,8 @@ class TrainFurtherCommand(TrainCommand):  # noqa: D101 - as TrainCommand
 
         reference = parse_name(str(path))
         if not isinstance(reference, LocalModel):
-            return read_public(self._download(reference), directions)
+            folder = self._download(reference)
+            return read_public(folder, directions, (folder / LICENSE_FILE).read_text(encoding="utf-8"))
         if reference.is_bundle:
             return read_trained(reference.path)
         if RunFolder(path).config.is_file():
@@ -45,13 +50,20 @@ class TrainFurtherCommand(TrainCommand):  # noqa: D101 - as TrainCommand
     def _download(self, reference: HubModel | LanguagePair) -> Path:
         """Returns a folder of the run with the files of a named model, which it downloads once; raises HubError."""
         from dragoman.hub.catalog import choose  # noqa: PLC0415
+        from dragoman.hub.convert import MAX_LICENSE_CHARACTERS  # noqa: PLC0415
         from dragoman.hub.install import find_offer  # noqa: PLC0415
+        from dragoman.hub.licenses import describe_license  # noqa: PLC0415
+        from dragoman.hub.progress import report  # noqa: PLC0415
         from dragoman.hub.store import Store  # noqa: PLC0415
 
-        folder, store = self.out / "initial", Store.of_user()
+        folder, store = self.out / "initial" / quote(str(reference), safe=""), Store.of_user()
         if not folder.exists():
             model = choose(store, reference)[0] if isinstance(reference, LanguagePair) else reference
-            part = self.out / "initial.part"
-            find_offer(store, model).fetch(part)
+            if isinstance(model, ArgosModel):
+                raise HubError(f"{model}: cannot be trained further, expected OWNER/NAME or firefox:SOURCE-TARGET")
+            offer, part = find_offer(store, model), folder.with_name(f"{folder.name}.part")
+            report(f"{model}: {describe_license(offer.license)}")
+            offer.fetch(part)
+            (part / LICENSE_FILE).write_text((offer.license or "")[:MAX_LICENSE_CHARACTERS], encoding="utf-8")
             part.rename(folder)
         return folder

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dragoman.export.imports.common import ImportedModelError, ImportOptions, UnnamedLanguageError
@@ -25,11 +26,11 @@ PIECES = ("source_pieces", "target_pieces", "unknown_piece", "special_pieces")
 KNOWN = "Marian, M2M100, NLLB or a student of Firefox Translations"
 
 
-def read_public(path: Path, directions: Sequence[Direction]) -> tuple[TrainedModel, list[Sample]]:
+def read_public(path: Path, directions: Sequence[Direction], terms: str = "") -> tuple[TrainedModel, list[Sample]]:
     """Returns the model of public files and texts for its golden sentences; `directions` are those of the data.
 
-    `path` is a folder, or the file of weights in it. Raises ImportedModelError for other models, and CorpusError if a
-    direction is none of the model's.
+    `path` is a folder, or the file of weights in it; `terms` are its license. Raises ImportedModelError for other
+    models, and CorpusError if a direction is none of the model's.
     """
     folder = path.parent if path.suffix in SUFFIXES and path.is_file() else path
     if (folder / "model.bin").is_file() or folder.is_file() or (folder / "metadata.json").is_file():
@@ -41,6 +42,7 @@ def read_public(path: Path, directions: Sequence[Direction]) -> tuple[TrainedMod
         if len(directions) != 1:
             raise
         exportable = read(folder, ImportOptions(directions[0].source, directions[0].target))
+    exportable = replace(exportable, license=terms)
     return to_trained(exportable, directions), [] if exportable.multilingual else golden_samples(exportable)
 
 
@@ -63,7 +65,7 @@ def to_trained(exportable: Exportable, directions: Sequence[Direction]) -> Train
         source_suffix=exportable.source_suffix,
         vocabulary_size=weights.vocabulary_size,
         directions=tuple(FramedDirection(**item.model_dump()) for item in listed),
-        imported={"training": exportable.training, "multilingual": multilingual},
+        imported={"training": exportable.training, "multilingual": multilingual, "license": exportable.license},
     )
     model = to_torch(weights)
     if model.output_bias is not None:

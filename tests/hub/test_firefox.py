@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from dragoman import command_line
+from dragoman.export.source_model import Exportable
 from dragoman.hub import connection, firefox
 from dragoman.hub.firefox import find_student
 from dragoman.hub.install import find_bundle, install
@@ -399,7 +400,7 @@ def test_offline_the_copy_of_the_registry_updates_nothing(
 
 
 def test_a_named_model_is_downloaded_once_and_trained_further(listed: FakeHub, tmp_path: Path) -> None:
-    """A resumed run reads the files in its folder."""
+    """A resumed run reads the files in its folder, but not those of another name; the bundle has the license."""
     table = tmp_path / "pairs.en-de.tsv"
     table.write_text("".join(f"{text}\t{translate_words(text)}\n" for text in make_texts(9, 40)))
     run = tmp_path / "run"
@@ -407,4 +408,10 @@ def test_a_named_model_is_downloaded_once_and_trained_further(listed: FakeHub, t
     command_line.run("train", command)
     listed.registry.files.clear()
     command_line.run("train", command)
-    assert RunFolder(run).load().tokenizer.source_pieces[0] == "</s>"
+    trained = RunFolder(run).load()
+    assert trained.tokenizer.source_pieces[0] == "</s>"
+    assert Exportable.of_run(trained).license == firefox.LICENSE
+    with pytest.raises(SystemExit, match=r"^dragoman train: firefox:en-de@tiny"):
+        command_line.run("train", [*command[:1], f"{PAIR}@tiny", *command[2:]])
+    with pytest.raises(SystemExit, match=r"^dragoman train: argos:en-de: cannot be trained further, expected"):
+        command_line.run("train", [*command[:1], "argos:en-de", *command[2:]])
