@@ -124,15 +124,19 @@ class ExportCommand(BaseSettings):
             EvaluateCommand(system=str(self.out), baseline=baseline, data=self.quality).cli_cmd()
 
     def _compare(self) -> None:
-        """Compares the bundle of a further training with its initial model; removes it if it is worse."""
+        """Compares the bundle of a further training with its initial model; removes it if worse or not compared."""
         before = None if self.run is None else self.run / "before.json"
         if before is None or not before.is_file():
             return
         from dragoman.export.further.comparison import find_loss  # noqa: PLC0415 - needs the metrics
 
-        loss = find_loss(before, self.out)
-        if loss is not None and not self.accept_worse:
-            shutil.rmtree(self.out)
+        loss: str | None = "not compared"
+        try:
+            loss = find_loss(before, self.out)
+        finally:
+            if refused := loss is not None and not self.accept_worse:
+                shutil.rmtree(self.out)
+        if refused:
             problem = "worse than the initial model, use --accept-worse to export it"
             raise SystemExit(f"dragoman export: run: {self.run}: {problem}: {loss}")
 

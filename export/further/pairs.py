@@ -1,5 +1,6 @@
 """Training data that is no text file: pairs of a TMX file, or of a shared translation memory of the server."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,12 +24,13 @@ def as_tables(specifications: Sequence[str], state_dir: Path | None) -> Iterator
                 found.append(specification)
                 continue
             name, _, languages = rest.removesuffix(".tmx").rpartition("." if kind == "tmx" else ":")
-            source, _, target = languages.partition("-")
-            if not (name and source and target):
+            if not (name and re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", languages)):
                 raise CorpusError(f"{specification}: expected tmx:NAME.en-de.tmx or memory:NAME:en-de")
-            table, pair = Path(folder) / f"{number}.{languages}.tsv", Pair(source, target)
+            table, pair = Path(folder) / f"{number}.{languages}.tsv", Pair(*languages.split("-"))
             entries = _of_file(Path(rest), pair) if kind == "tmx" else _of_memory(name, pair, state_dir)
-            rows = ("\t".join(" ".join(text.split()) for text in entry[:2]) for entry in entries)
+            rows = ["\t".join(" ".join(text.split()) for text in entry[:2]) for entry in entries]
+            if not any(map(str.strip, rows)):
+                raise CorpusError(f"{specification}: expected at least one sentence pair")
             table.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8", newline="\n")
             found.append(f"tsv:{table}")
         yield tuple(found)

@@ -152,8 +152,13 @@ def test_pairs_come_from_a_tmx_file_and_from_a_memory(marian: Path, data: str, t
     assert len({run.inputs.read_bytes() for run in runs}) == 1
     with pytest.raises(SystemExit, match=r"^dragoman train: memory 'other': unknown$"):
         train(marian, "memory:other:en-de", tmp_path / "other", *state)
-    with pytest.raises(SystemExit, match=r"^dragoman train: tmx:site.tmx: expected tmx:NAME"):
-        train(marian, "tmx:site.tmx", tmp_path / "other")
+    for name in ("site.tmx", "site.pt-BR-de.tmx"):
+        with pytest.raises(SystemExit, match=f"^dragoman train: tmx:{name}: expected tmx:NAME"):
+            train(marian, f"tmx:{name}", tmp_path / "other")
+    empty = tmp_path / "empty.fr-de.tmx"
+    empty.write_bytes((tmp_path / "site.en-de.tmx").read_bytes())
+    with pytest.raises(SystemExit, match=rf"^dragoman train: tmx:{empty}: expected at least one sentence pair$"):
+        train(marian, f"tmx:{empty}", tmp_path / "other")
 
 
 def test_an_export_refuses_a_model_that_is_worse_on_all_text(marian: Path, data: str, tmp_path: Path) -> None:
@@ -171,3 +176,7 @@ def test_an_export_refuses_a_model_that_is_worse_on_all_text(marian: Path, data:
     assert not out.exists()
     command_line.run("export", [str(run.path), "--out", str(out), "--accept-worse"])
     assert Bundle.open(out).manifest.provenance.training["imported_from"] == "marian"
+    run.before.write_text("[")
+    with pytest.raises(SystemExit, match=r"before\.json: damaged"):
+        command_line.run("export", [str(run.path), "--out", str(tmp_path / "uncompared")])
+    assert not (tmp_path / "uncompared").exists()
