@@ -76,8 +76,6 @@ def _read_trained(bundle: Bundle) -> TrainedModel:
         config = RunConfig.model_validate(manifest.provenance.training)
     except ValidationError as error:
         raise RunError(f"{path}: provenance: training: {first_problem(error)}") from error
-    if not isinstance(config.model, TransformerConfig):
-        raise RunError(f"{path}: {config.model.architecture}: expected a Transformer")
     return TrainedModel(config, tokenizer, _read_transformer(bundle, config.model), manifest.provenance.steps)
 
 

@@ -87,8 +87,7 @@ class AlignedModel:
 
     def _shape(self) -> tuple[int, int]:
         """Returns the number of decoder layers, and of heads in each."""
-        limits = self.model.limits
-        return limits.decoder_layers, limits.heads if limits.architecture == "transformer" else 1
+        return self.model.limits.decoder_layers, self.model.limits.heads
 
 
 @dataclass(frozen=True, slots=True)

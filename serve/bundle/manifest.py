@@ -146,11 +146,6 @@ class StateSpec(Record):
         return next((dimension for dimension in self.shape if isinstance(dimension, str)), "recurrent")
 
     @property
-    def length_axis(self) -> int | None:
-        """Axis of the length in `shape`; None for a recurrent state."""
-        return next((axis for axis, size in enumerate(self.shape) if isinstance(size, str)), None)
-
-    @property
     def decoder_input(self) -> str:
         """Name of the decoder's input for the state."""
         return self.name if self.kind == "source" else f"past_{self.name}"
