@@ -1,9 +1,10 @@
 """Pairs as TMX 1.4b, with inline codes as tags.
 
-Reads no internal DTD subset and expands no entity. All bounds are checked while a file is read. The content of an
-inline code is its text; a code without content becomes a tag of its name.
+Reads no DTD: entities that it may declare are those of HTML, or stay as they are. All bounds are checked while a file
+is read. The content of an inline code is its text; a code without content becomes a tag of its name.
 """
 
+import html
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
@@ -35,6 +36,7 @@ def read_units(parts: Iterable[bytes], reader: "UnitReader") -> Iterator[Entry]:
     parser.StartElementHandler = reader.start
     parser.EndElementHandler = reader.end
     parser.CharacterDataHandler = reader.read
+    parser.SkippedEntityHandler = lambda name, _: reader.read(html.unescape(f"&{name};"))
     try:
         for part in parts:
             parser.Parse(part)
@@ -57,7 +59,7 @@ def write_tmx(entries: Iterable[Entry], pair: Pair) -> Iterator[str]:
 
 def write_content(text: str, identifier: str = "x") -> str:
     """Returns a text as content of an element, with its tags as inline codes; `identifier`: the attribute of each."""
-    clean = "".join(item for item in text if item >= " " or item in "\t\n\r")
+    clean = "".join(item for item in text if (item >= " " or item in "\t\n\r") and item not in "\ufffe\uffff")
     written = (
         f'<ph {identifier}="{number}">{escape(part.text)}</ph>'
         if part.slot and part.text[0] == "<"

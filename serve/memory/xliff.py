@@ -44,9 +44,9 @@ class _XliffReader(UnitReader):
     def start_outside(self, name: str, attributes: Mapping[str, str]) -> None:
         if name in _LANGUAGES:
             stated = zip(_LANGUAGES[name], self.languages, strict=True)
-            self._is_wanted = all(
-                covers(code, language_code(attributes[text])) for text, code in stated if text in attributes
-            )
+            found = [covers(code, language_code(attributes[text])) for text, code in stated if text in attributes]
+            # In XLIFF 2, files have the languages of the root.
+            self._is_wanted = all(found) if found else self._is_wanted
         elif name in _UNITS:
             self.start_unit()
             self._is_translated = attributes.get("state") not in _UNTRANSLATED

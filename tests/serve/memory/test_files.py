@@ -28,6 +28,13 @@ def test_what_is_written_is_read_again(pairs_format: PairsFormat) -> None:
     assert pairs_format in ("tmx", "xliff") or [entry.context for entry in found] == ["", "menu"]
 
 
+@pytest.mark.parametrize("pairs_format", ["tmx", "xliff"])
+def test_xml_has_no_character_that_it_must_not_have(pairs_format: PairsFormat) -> None:
+    assert read("".join(write_pairs([Entry("a\ufffe\x07b", "c\uffff")], pairs_format, PAIR)), pairs_format) == [
+        Entry("ab", "c")
+    ]
+
+
 def test_xml_has_tags_as_inline_codes() -> None:
     (unit,) = [part for part in write_pairs(ENTRIES[:1], "tmx", PAIR) if part.startswith("<tu>")]
     assert '<seg>Press <ph x="2">&lt;b&gt;</ph>Save<ph x="4">&lt;/b&gt;</ph> &amp; go.</seg>' in unit
