@@ -15,7 +15,7 @@ from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
 
 _NUMBER, _KEPT = "0", "\ufffc"
 _NUMBERS = re.compile(r"\d+(?:[.,:]\d+)*+")
-_TAGS = re.compile(r"""<(?:!--.*?--|(?:[^<>"']|"[^"]*+"|'[^']*+')*+)>""", re.DOTALL)
+_TAGS = re.compile(r"""<(?:!--(?:(?!<!--|-->).)*+--|(?:[^<>"']|"[^"]*+"|'[^']*+')*+)>""", re.DOTALL)
 # A text without these has no slot.
 _SPECIAL = re.compile(r"[\d<{$#%:/@\\]|www\.")
 _ALL, _UNTAGGED = Finder(KINDS), Finder(KINDS[1:])

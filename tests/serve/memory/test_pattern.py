@@ -55,3 +55,9 @@ def test_escaped_tags_of_a_text_never_become_tags() -> None:
     source = read_pattern("Press <b>Save</b>")
     assert read_pattern("Press &lt;b&gt;Save&lt;/b&gt;", markup=True).key != source.key
     assert filled("Press Save", "<script>", "Press Save", markup=True) is None
+
+
+def test_a_comment_is_one_slot_and_one_that_does_not_end_is_text_of_any_length() -> None:
+    assert read_pattern("a <!-- b > c --> d", markup=True).values == ("<!-- b > c -->",)
+    text = "<!--" * 50_000
+    assert read_pattern(text, markup=True) == (text, ())
