@@ -75,11 +75,14 @@ class CorrectionStore:
             raise ForbiddenError("corrections: expected an API key that may approve")
         with self._state.writing() as connection:
             found = _find(connection, client, ids)
+            indexed = defaultdict[tuple[int, Pair], list[tuple[int, str]]](list)
             for row in found:
                 version = store.grow(connection, row.memory_id, 1, store.size_of(row._asdict()))
                 connection.execute(sa.update(ENTRIES).where(COLUMNS.id == row.id).values(version=version))
                 pair = Pair(row.source_language, row.target_language)
-                add_to_index(connection, row.memory_id, pair, [(row.id, read_pattern(row.source).key)])
+                indexed[row.memory_id, pair].append((row.id, read_pattern(row.source).key))
+            for (memory_id, pair), entries in indexed.items():
+                add_to_index(connection, memory_id, pair, entries)
         return len(found)
 
     def approved(self, pair: Pair) -> Iterator[Entry]:
@@ -131,7 +134,7 @@ def _add(connection: sa.Connection, client: Client, correction: Correction) -> i
     columns = MEMORIES.c
     own = sa.select(columns.id).where(columns.account == client.account, columns.name == correction.memory)
     account = client.account if connection.execute(own).first() else SHARED
-    memory_id = store.memory_id(connection, account or SHARED, correction.memory)
+    memory_id = store.memory_id(connection, account or SHARED, correction.memory, "memory")
     ((row, _),) = store.prepare(correction.pair, [correction.entry], _CORRECTION, client.author, correction.translation)
     made = sa.insert(ENTRIES).values(**row, memory_id=memory_id, version=0).returning(COLUMNS.id)
     return int(connection.execute(made).scalar_one())

@@ -2,7 +2,7 @@
 
 A shingle is a run of characters of a pattern without letter case. The index has the smallest hashes of the shingles of
 each entry: similar texts share some of them. It consists of postings, which are a hash and the id of an entry in 8
-bytes, in chunks by the last bits of the hash. Postings of deleted entries stay until their memory is deleted.
+bytes, in chunks by the last bits of the hash. Postings of deleted entries stay while they are the smaller part.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from rapidfuzz.distance import Levenshtein
 
 from dragoman.serve.memory.entry import Pair
-from dragoman.serve.memory.tables import SHINGLES
+from dragoman.serve.memory.tables import COLUMNS, SHINGLES
 
 # Least similarity of a suggestion.
 MIN_SIMILARITY = 0.7
@@ -26,9 +26,10 @@ _HASHES_PER_TEXT = 12
 # The characters of shingles, and the characters of a pattern from which on they are long.
 _SHORT, _LONG, _LONG_TEXT = 3, 6, 24
 _BUCKETS = 1024
+_PRUNED_BUCKETS = 64
 _CHUNK_BYTES = 4096
 # Of one text: chunks that are read, and postings that count, those of rare shingles first.
-_MAX_CHUNKS = 2048
+_MAX_CHUNKS = 4096
 _MAX_POSTINGS = 150_000
 # Texts whose shingles are in memory at once, about 50 MB at most.
 _TEXTS = 1000
@@ -54,6 +55,24 @@ def add_to_index(connection: sa.Connection, memory_id: int, pair: Pair, entries:
     parts = [_postings(indexed[start : start + _TEXTS], pair) for start in range(0, len(indexed), _TEXTS)]
     if parts:
         _store(connection, memory_id, np.concatenate(parts))
+
+
+def prune_index(connection: sa.Connection, memory_id: int, count: int) -> None:
+    """Deletes the postings of deleted entries if the index is twice as large as that of the `count` others may be."""
+    columns, own = SHINGLES.c, SHINGLES.c.memory_id == memory_id
+    size_bytes = connection.execute(sa.select(sa.func.sum(sa.func.length(columns.postings))).where(own)).scalar() or 0
+    if size_bytes <= 2 * _POSTING.itemsize * _HASHES_PER_TEXT * count:
+        return
+    ids = sa.select(COLUMNS.id).where(COLUMNS.memory_id == memory_id, COLUMNS.version > 0)
+    left = np.fromiter(connection.execute(ids).scalars(), np.uint32)
+    for first in range(0, _BUCKETS, _PRUNED_BUCKETS):
+        part = own, columns.bucket.between(first, first + _PRUNED_BUCKETS - 1)
+        postings = np.frombuffer(
+            b"".join(connection.execute(sa.select(columns.postings).where(*part)).scalars()), _POSTING
+        )
+        connection.execute(sa.delete(SHINGLES).where(*part))
+        if len(kept := postings[np.isin(postings["entry"], left)]):
+            _store(connection, memory_id, kept)
 
 
 def find_candidates(connection: sa.Connection, readable: sa.Select[bytes], pair: Pair, key: str) -> Sequence[int]:
@@ -130,7 +149,9 @@ def _store(connection: sa.Connection, memory_id: int, postings: Postings) -> Non
     begun = {row.bucket: row.postings for row in opened}
     connection.execute(sa.delete(SHINGLES).where(columns.id.in_([row.id for row in opened])))
     rows = [
-        {"memory_id": memory_id, "bucket": bucket, "postings": begun.get(bucket, b"") + part.tobytes()}
+        {"memory_id": memory_id, "bucket": bucket, "postings": data[start : start + _CHUNK_BYTES]}
         for bucket, part in parts.items()
+        for data in [begun.get(bucket, b"") + part.tobytes()]
+        for start in range(0, len(data), _CHUNK_BYTES)
     ]
     connection.execute(sa.insert(SHINGLES), rows)

@@ -19,7 +19,7 @@ from dragoman.serve.errors import ForbiddenError, InvalidRequestError, MemoryNot
 from dragoman.serve.host.state import State, largest_share
 from dragoman.serve.memory.entry import Client, Entry, Pair, Suggestion
 from dragoman.serve.memory.pattern import Pattern, read_pattern
-from dragoman.serve.memory.similar import MAX_CHARACTERS, add_to_index, find_candidates, similarity_of
+from dragoman.serve.memory.similar import MAX_CHARACTERS, add_to_index, find_candidates, prune_index, similarity_of
 from dragoman.serve.memory.tables import (
     COLUMNS,
     ENTRIES,
@@ -146,6 +146,8 @@ class MemoryStore:
             grow(connection, memory.id, -count, -int(size_bytes))
             if wanted is None:
                 connection.execute(sa.delete(MEMORIES).where(MEMORIES.c.id == memory.id))
+            else:
+                prune_index(connection, memory.id, memory.entry_count - count)
         return count
 
 
@@ -189,18 +191,20 @@ class Recall:
             matches.setdefault(keys[row.digest], []).append(Entry(row.source, row.target))
         return matches
 
-    def find_similar(self, key: str) -> list[Suggestion]:
+    def find_similar(self, text: str, *, markup: bool = False) -> list[Suggestion]:
         """Returns similar entries: the most similar ones first, then those of an earlier memory, then the newest."""
+        key = read_pattern(text, markup=markup).key
         if len(key) > MAX_CHARACTERS:
             return []
         names = {memory.id: memory.name for memory in self.memories}
         order = list(names)
-        mine = SHINGLES.c.memory_id.in_(names), self.usable
-        readable = sa.select(SHINGLES.c.postings).select_from(SHINGLES.join(MEMORIES)).where(*mine)
+        mine = SHINGLES.c.memory_id.in_(names)
+        readable = sa.select(SHINGLES.c.postings).select_from(SHINGLES.join(MEMORIES)).where(mine, self.usable)
         with self.state.reading() as connection:
             ids = find_candidates(connection, readable, self.pair, key)
             # With a limit, the database reads the entries by their ids, not all of the memories.
-            chosen = sa.select(ENTRIES).where(COLUMNS.id.in_(ids)).limit(len(ids)).subquery()
+            short = COLUMNS.id.in_(ids), sa.func.length(COLUMNS.source) <= 2 * MAX_CHARACTERS
+            chosen = sa.select(ENTRIES).where(*short).limit(len(ids)).subquery()
             usable = sa.and_(MEMORIES.c.id == chosen.c.memory_id, self.usable, MEMORIES.c.id.in_(names))
             wanted = Wanted(*self.pair).conditions(chosen.c)
             rows = connection.execute(sa.select(chosen).join(MEMORIES, usable).where(*wanted)).all()
@@ -283,9 +287,8 @@ def _insert_new(connection: sa.Connection, into: int, pair: Pair, rows: Sequence
         "digests", [row["digest"] for row, _ in rows], expanding=True, literal_execute=True
     )
     is_known = COLUMNS.memory_id == into, COLUMNS.version > 0, COLUMNS.digest.in_(digests)
-    known = set(
-        map(tuple, connection.execute(sa.select(COLUMNS.digest, COLUMNS.source, COLUMNS.target).where(*is_known)))
-    )
+    stored = sa.select(COLUMNS.digest, COLUMNS.source, COLUMNS.target).where(*is_known)
+    known = set(map(tuple, connection.execute(stored)))
     new = {(row["digest"], row["source"], row["target"]): (row, key) for row, key in rows}
     added = [row for content, (row, _) in new.items() if content not in known]
     if added:
@@ -298,9 +301,9 @@ def _insert_new(connection: sa.Connection, into: int, pair: Pair, rows: Sequence
     return len(added)
 
 
-def memory_id(connection: sa.Connection, account: str, name: str) -> int:
+def memory_id(connection: sa.Connection, account: str, name: str, field: str = "name") -> int:
     """Returns the id of a memory, which is made if it is missing; raises InvalidRequestError for an invalid name."""
-    _check("name", name, MAX_NAME_CHARACTERS)
+    _check(field, name, MAX_NAME_CHARACTERS)
     query = sa.select(MEMORIES.c.id).where(MEMORIES.c.account == account, MEMORIES.c.name == name)
     found = connection.execute(query).scalar()
     if found is None:

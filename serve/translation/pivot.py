@@ -25,7 +25,6 @@ def split_options(options: SearchFields) -> tuple[SearchFields, SearchFields]:
     """Returns the options of the first and of the last hop.
 
     Both hops sample with one seed, so that the seed in the response reproduces both.
-
     """
     if options.sampled and options.seed is None:
         options = options.model_copy(update={"seed": secrets.randbits(SEED_BITS)})

@@ -3,6 +3,7 @@
 Such a sentence is no sentence of the job any more: its translation stands between the others, as white space does.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain, islice
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 MAX_MEMORIES = 5
 # Texts of a request, the first ones, that are compared with those of memories; the largest cost tens of milliseconds.
 MAX_SUGGESTED_TEXTS = 10
+# A request waits no longer for suggestions, which other requests may delay.
+SUGGESTION_SECONDS = 3
 MEMORY, MIXED = "memory", "mixed"
 
 
@@ -63,10 +66,12 @@ async def answer(recall: "Recall | Known", job: Job, cuts: Sequence[SegmentedTex
             for number, (cut, text) in enumerate(zip(cuts, job.texts, strict=True))
         ]
     answered = await RECALLS.run(_answer, recall, job, cuts)
-    for number, cut in islice(enumerate(answered), MAX_SUGGESTED_TEXTS):
-        if cut.sentences and not cut.recalled:
-            key = read_pattern(job.texts[number], markup=_has_tags(job)).key
-            answered[number] = cut._replace(suggestions=tuple(await SUGGESTIONS.run(recall.find_similar, key)))
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SUGGESTION_SECONDS):
+            for number, cut in islice(enumerate(answered), MAX_SUGGESTED_TEXTS):
+                if cut.sentences and not cut.recalled:
+                    similar = await SUGGESTIONS.run(recall.find_similar, job.texts[number], markup=_has_tags(job))
+                    answered[number] = cut._replace(suggestions=tuple(similar))
     return answered
 
 

@@ -88,6 +88,7 @@ def test_a_memory_is_filled_listed_exported_and_deleted(ask: Ask) -> None:
         ("GET", "memories/a/entries", {"params": {"origin": "\0"}}, (400, "origin")),
         ("GET", "memories/a/entries", {"params": {"format": "tmx"}}, (400, "source_language")),
         ("POST", "corrections", {"json": {**CORRECTION, "target": " "}}, (400, "target")),
+        ("POST", "corrections", {"json": {**CORRECTION, "memory": "a" * 65}}, (400, "memory")),
         ("POST", "corrections/1/approve", {}, (403, None)),
         ("GET", "corrections/terms", {}, (403, None)),
         ("DELETE", "corrections/77", {}, (404, "memory")),

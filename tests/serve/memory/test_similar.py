@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from dragoman.serve.host.state import State
 from dragoman.serve.memory import similar
@@ -13,6 +14,7 @@ from dragoman.serve.memory.corrections import Correction, CorrectionStore
 from dragoman.serve.memory.entry import OPERATOR, Client, Entry, Pair
 from dragoman.serve.memory.pattern import read_pattern
 from dragoman.serve.memory.store import MemoryStore, Recall, usable
+from dragoman.serve.memory.tables import SHINGLES
 
 PAIR = Pair("en", "de")
 OWNER, OTHER = Client("a", "a"), Client("b", "b")
@@ -34,7 +36,7 @@ def put(state: State, *texts: str, client: Client = OWNER, name: str = "m") -> M
 
 def found(store: MemoryStore, text: str, *names: str, pair: Pair = PAIR, client: Client = OWNER) -> dict[str, float]:
     recall = store.recall(client, names or ["m"], pair)
-    return {item.source: item.similarity for item in recall.find_similar(read_pattern(text).key)}
+    return {item.source: item.similarity for item in recall.find_similar(text)}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_nothing_of_another_key_language_or_of_what_is_deleted_or_waits_is_found
     store, corrections = put(state, *TEXTS), CorrectionStore(state)
     mine = store.recall(OWNER, ["m"], PAIR)
     foreign = Recall(state, usable(OTHER), mine.memories, PAIR)
-    assert foreign.find_similar(read_pattern("Cancels").key) == []
+    assert foreign.find_similar("Cancels") == []
     assert found(store, "Cancels", pair=Pair("en", "fr")) == {}
     number = corrections.add(OPERATOR, Correction(PAIR, Entry("A correction", "x"), memory="c"))
     assert found(store, "A corrections", "c", client=OPERATOR) == {}
@@ -110,3 +112,23 @@ def test_the_work_for_one_text_is_bounded(state: State, monkeypatch: pytest.Monk
     compared.clear()
     assert found(store, "a" * (similar.MAX_CHARACTERS + 1)) == {}
     assert compared == []
+
+
+def size_of_index(state: State) -> tuple[int, int]:
+    with state.reading() as connection:
+        size = sa.func.length(SHINGLES.c.postings)
+        total, largest = connection.execute(sa.select(sa.func.sum(size), sa.func.max(size))).one()
+    return int(total or 0), int(largest or 0)
+
+
+def test_the_index_shrinks_with_its_memory_and_finds_what_is_left(state: State) -> None:
+    store = put(state, *(f"the same words of each text {number}" for number in range(700)))
+    size, largest = size_of_index(state)
+    assert largest == 4096
+    store.add(OWNER, "m", Pair("en", "fr"), [Entry("Keep this too", "x")])
+    store.add(OWNER, "m", Pair("de", "en"), [Entry(text, "x") for text in TEXTS])
+    store.delete(OWNER, "m", store_module.Wanted("en", "de"))
+    assert 0 < size_of_index(state)[0] < size / 50
+    assert list(found(store, "Keep this two", pair=Pair("en", "fr"))) == ["Keep this too"]
+    store.delete(OWNER, "m", store_module.Wanted())
+    assert size_of_index(state) == (0, 0)

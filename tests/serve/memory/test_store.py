@@ -65,7 +65,7 @@ def test_a_text_of_another_key_costs_as_many_steps_of_the_database_as_an_unknown
     def count(client: Client, text: str) -> tuple[int, int]:
         """Returns the steps to find an equal text and similar ones."""
         recall, pattern, counts = store.recall(client, ["m"], PAIR), read_pattern(text), list[int]()
-        for call in (partial(recall.find, {text: pattern}), partial(recall.find_similar, pattern.key)):
+        for call in (partial(recall.find, {text: pattern}), partial(recall.find_similar, text)):
             steps.clear()
             driver.set_progress_handler(lambda: steps.append(1), 1)
             call()
