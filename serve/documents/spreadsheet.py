@@ -25,6 +25,8 @@ _PLACE = re.compile("([A-Z]{1,3})[0-9]*")
 _NUMBER = re.compile("0{0,9}[1-9][0-9]{0,5}")
 _DIGITS = re.compile("[0-9]{1,9}")
 _ALL = "*"
+# How names of tables write characters, such as line ends.
+_CODED = re.compile("_x([0-9A-Fa-f]{4})_")
 
 
 class _Cell(NamedTuple):
@@ -111,16 +113,18 @@ class _Reader:
 
     def _text_parts(self, document: XmlText, index: int) -> Iterator[Part]:
         """Yields the parts of an element with either one text or runs."""
-        if _plain(document, index) in self._headers:
+        if _decoded(_plain(document, index)) in self._headers:
             return
-        text = next((child for child, name in children(document, index) if name == "t"), None)
+        found = list(children(document, index))
+        text = next((child for child, name in found if name == "t"), None)
+        spoken = [document.span(child) for child, name in found if name == "rPh"]
         if text is None:
             yield from run_parts(document, SHEET, index, (), self._forms)
-        elif (part := element_part(document, text, self._request)) is not None:
+        elif (part := element_part(document, text, self._request, spoken)) is not None:
             yield part
 
     def _own_part(self, document: XmlText, index: int, text: str) -> Part | None:
-        if text in self._headers:
+        if _decoded(text) in self._headers:
             return None
         first, last = document.tokens[index], document.tokens[document.ends[index]]
         tag = with_attribute(document.text[first.start : first.end], "t", "inlineStr")
@@ -181,9 +185,9 @@ def _cells(document: XmlText) -> Iterator[_Cell]:
         for number, (row, _) in enumerate(children(document, data)):
             column = 0
             for index, _ in children(document, row):
-                attributes = document.attributes(index)
+                attributes, is_empty = document.attributes(index), document.tokens[index].kind is Kind.EMPTY
                 column = _column(attributes.get("r", "")) or column + 1
-                yield _Cell(index, column, number == 0, attributes.get("t", ""))
+                yield _Cell(index, column, number == 0, "" if is_empty else attributes.get("t", ""))
 
 
 def _read(package: Package, name: str) -> XmlText:
@@ -208,7 +212,12 @@ def _headers(package: Package, tables: Sequence[str]) -> Iterator[str]:
         document = _read(package, name)
         for index, token in enumerate(document.tokens):
             if token.kind in (Kind.START, Kind.EMPTY) and local(token.name) == "tableColumn":
-                yield document.attributes(index).get("name", "")
+                yield _decoded(document.attributes(index).get("name", ""))
+
+
+def _decoded(text: str) -> str:
+    """Returns a text with line ends as in cells, in place of the codes that names of tables have."""
+    return _CODED.sub(lambda found: chr(int(found[1], 16)), text).replace("\r\n", "\n")
 
 
 def _titles(package: Package, book: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import overload
 
 from dragoman.serve.documents.document import DocumentError
-from dragoman.serve.documents.splice import decode, decode_as
+from dragoman.serve.documents.splice import Span, decode, decode_as
 from dragoman.serve.protect.markup.tokens import Kind, MarkupError, Token
 from dragoman.serve.protect.markup.xml import check_xml, xml_tokens
 
@@ -113,6 +113,10 @@ class XmlText:
     def raw(self, first: int, last: int) -> str:
         """Returns the document from a token to another one, with both."""
         return self.text[self.tokens[first].start : self.tokens[last].end]
+
+    def span(self, index: int) -> Span:
+        """Returns the characters of the element of a start tag."""
+        return self.tokens[index].start, self.tokens[self.ends[index]].end
 
     def content(self, index: int) -> str:
         """Returns what is inside of the element of a start tag."""

@@ -1,6 +1,6 @@
 """XML files of values: finds elements by their parents, and replaces their text."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from dragoman.serve.documents.document import DocumentError, DocumentRequest
 from dragoman.serve.documents.splice import Part, Span
@@ -41,11 +41,14 @@ def text_of(document: XmlText, index: int) -> str | None:
     return document.plain(index + 1, document.ends[index] - 1)
 
 
-def element_part(document: XmlText, index: int, request: DocumentRequest) -> Part | None:
-    """Returns the part of an element with nothing but text; None: it has none, or only programs read it."""
-    text = text_of(document, index)
-    return (text and value_part(text, (content_span(document, index),), request.ignore_tags, _write)) or None
+def element_part(document: XmlText, index: int, request: DocumentRequest, dropped: Sequence[Span] = ()) -> Part | None:
+    """Returns the part of an element with nothing but text; None: it has none, or only programs read it.
+
+    `dropped`: characters of the document that mean nothing once the text changes.
+    """
+    text, spans = text_of(document, index), (content_span(document, index), *dropped)
+    return (text and value_part(text, spans, request.ignore_tags, _write, len(dropped))) or None
 
 
-def _write(before: str, after: str, text: str) -> tuple[str]:
-    return (escape(f"{before}{text}{after}"),)
+def _write(before: str, after: str, dropped: int, text: str) -> tuple[str, ...]:
+    return escape(f"{before}{text}{after}"), *[""] * dropped

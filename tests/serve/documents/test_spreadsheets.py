@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from io import BytesIO
+from zipfile import ZipFile
 
 import openpyxl
 import pytest
@@ -130,6 +131,42 @@ def test_headers_of_tables_stay_because_formulas_name_them(write: Write) -> None
     assert translate(write(table=True))["Prices"][:2] == [["Name", "Color"], ["APPLE PIE", "RED"]]
 
 
+def with_shared(text: str, cells: str = '<c t="s"><v>0</v></c>', column: str = "") -> bytes:
+    """Returns a spreadsheet of one shared text, or what stands in its place, and of a table with a column."""
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+    parts = {"s.xml": "sharedStrings", "a.xml": "worksheet", "b.xml": "sheet.main", "t.xml": "table"}
+    types = "".join(f'<Override PartName="/{name}" ContentType="{kind}.{part}+xml"/>' for name, part in parts.items())
+    return zip_of(
+        {
+            "[Content_Types].xml": f"<Types>{types}</Types>",
+            "s.xml": f"<sst><si>{text}</si></sst>",
+            "a.xml": f"<worksheet><sheetData><row>{cells}</row></sheetData></worksheet>",
+            "b.xml": "<workbook/>",
+            "_rels/b.xml.rels": "<Relationships/>",
+            "t.xml": f'<table><tableColumn name="{column}"/></table>',
+        }
+    )
+
+
+@pytest.mark.parametrize(("name", "text"), [("Net_x000a_price", "Net\nprice"), ("A_x000D__x000A_b", "A_x000D_\nb")])
+def test_a_header_of_several_lines_stays(name: str, text: str) -> None:
+    content = with_shared(f"<t>{text}</t>", column=name)
+    assert parse(content).segments == parse(content, "A").segments == []
+
+
+@pytest.mark.parametrize("columns", [(), ("A",)])
+def test_the_pronunciation_of_a_text_goes_when_it_changes(columns: tuple[str, ...]) -> None:
+    content = with_shared('<t>tokyo</t><rPh sb="0" eb="5"><t>to</t></rPh><phoneticPr fontId="1"/>')
+    document = parse(content, *columns)
+    assert document.write(["tokyo"]) == content
+    written = ZipFile(BytesIO(document.write(["x"]))).read("s.xml").decode()
+    assert written == '<sst><si><t>x</t><phoneticPr fontId="1"/></si></sst>'
+
+
+def test_a_cell_of_a_shared_text_may_be_empty() -> None:
+    assert len(parse(with_shared("<t>one</t>", '<c t="s"/><c t="s"><v>0</v></c>'), "B").segments) == 1
+
+
 def test_charts_and_text_boxes_are_translated() -> None:
     texts = [segment.text for segment in parse(write_with_xlsxwriter()).segments]
     assert {"The series", "In a box"} <= set(texts)
@@ -160,17 +197,6 @@ def test_a_translation_that_begins_as_a_formula_stays_a_text() -> None:
 
 @pytest.mark.parametrize("number", ["9", "-1", "x", "", "1" * 5000])
 def test_a_cell_without_its_shared_text_is_refused(number: str) -> None:
-    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-    parts = {"s.xml": "sharedStrings", "a.xml": "worksheet", "b.xml": "sheet.main"}
-    types = "".join(f'<Override PartName="/{name}" ContentType="{kind}.{part}+xml"/>' for name, part in parts.items())
-    content = zip_of(
-        {
-            "[Content_Types].xml": f"<Types>{types}</Types>",
-            "s.xml": "<sst><si><t>a</t></si></sst>",
-            "a.xml": f'<worksheet><sheetData><row><c t="s"><v>{number}</v></c></row></sheetData></worksheet>',
-            "b.xml": "<workbook/>",
-            "_rels/b.xml.rels": "<Relationships/>",
-        }
-    )
+    content = with_shared("<t>a</t>", f'<c t="s"><v>{number}</v></c>')
     with pytest.raises(DocumentError, match="expected the number of a text"):
         parse(content, "A")
