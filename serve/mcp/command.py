@@ -10,6 +10,7 @@ import uvicorn
 from mcp.server.mcpserver import MCPServer
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
+from starlette.middleware.cors import CORSMiddleware
 
 from dragoman.model.errors import UserError
 from dragoman.serve.clients.options import ConnectionOptions
@@ -64,5 +65,11 @@ class McpCommand(ConnectionOptions):
             app = server.streamable_http_app(
                 json_response=True, stateless_http=True, transport_security=transport_security(self.http_origins)
             )
-            config = uvicorn.Config(RequireKey(app, key), host=HOST, port=self.http_port, log_level="warning")
+            app.add_middleware(RequireKey, key=key)
+            # Browsers ask first, without the key, whether a page may send a request.
+            methods = ("GET", "POST", "DELETE")
+            app.add_middleware(
+                CORSMiddleware, allow_origins=self.http_origins, allow_methods=methods, allow_headers=("*",)
+            )
+            config = uvicorn.Config(app, host=HOST, port=self.http_port, log_level="warning")
             await uvicorn.Server(config).serve()

@@ -177,6 +177,12 @@ async def test_http_needs_the_key_and_refuses_pages_of_other_sites(served: LiveS
             for name, value, status in (("origin", "http://evil.example", 403), ("host", "evil.example", 421)):
                 answer = await plain.post(url, json={}, headers={**headers, name: value})
                 assert answer.status_code == status, name
+            # A browser asks without the key before a page sends it.
+            asked = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+            for origin, status in (("http://friend.example", 200), ("http://evil.example", 400)):
+                answer = await plain.options(url, headers={**asked, "origin": origin})
+                assert answer.status_code == status, origin
+                assert ("access-control-allow-origin" in answer.headers) == (status == 200)
         async with (
             httpx2.AsyncClient(headers={**headers, "origin": "http://friend.example"}) as session,
             Client(streamable_http_client(url, http_client=session)) as client,
