@@ -7,7 +7,7 @@ Everything is read once, before the service starts.
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, FiniteFloat, SecretStr, field_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, FiniteFloat, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, CliPositionalArg, PydanticBaseSettingsSource, SettingsConfigDict
 
 from dragoman.model.errors import reason_of
@@ -153,12 +153,16 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
     trace_endpoint: str | None = Field(None, min_length=1)
     trace_sample_ratio: float = Field(0.001, ge=0, le=1)
 
-    @field_validator("libretranslate_path")
+    @field_validator("libretranslate_path", "microsoft_path")
     @classmethod
-    def _check_prefix(cls, path: str) -> str:
-        """Refuses a prefix whose routes would hide some of the REST interface."""
-        if path.rstrip("/") == _OWN_PREFIX:
-            raise ValueError(f"expected another path than {_OWN_PREFIX}, whose routes it would hide")
+    def _check_prefix(cls, path: str, info: ValidationInfo) -> str:
+        """Refuses a prefix whose routes would hide some of another interface."""
+        taken = {_OWN_PREFIX: _OWN_PREFIX}
+        if info.field_name == "microsoft_path" and path != OFF:
+            taken[info.data.get("libretranslate_path", OFF).rstrip("/")] = "--libretranslate-path"
+            taken[f"{info.data.get('deepl_path', OFF).rstrip('/')}/v2"] = "/v2 of --deepl-path"
+        if (other := taken.get(path.rstrip("/"))) is not None:
+            raise ValueError(f"expected another path than {other}, whose routes it would hide")
         return path
 
     @property

@@ -1,6 +1,7 @@
 """The routes of Google Translate, and how this interface writes errors."""
 
 import html
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -36,8 +37,10 @@ _ERRORS = error_documentation(
 )
 MAX_TEXTS = 128
 _PATH = "/language/translate/v2"
+# Tags, comments and references. Other signs of HTML are text, as in `Q&A` and `a < b`.
+_MARKUP = re.compile("<[A-Za-z/!?]|&(?:#|[A-Za-z][A-Za-z0-9]*;)")
 # Codes that clients know under another name.
-_WRITTEN = {"zh": "zh-CN", "zt": "zh-TW"}
+_WRITTEN = {"zh": "zh-CN", "zt": "zh-TW", "pb": "pt-BR"}
 
 
 def _describe(route: Route) -> dict[str, Any]:
@@ -79,7 +82,8 @@ class GoogleHttp(Interface):
 
     def write_http_error(self, error: HTTPException, request_id: str) -> Response:  # noqa: ARG002 - as above
         """Returns the response to an HTTP error."""
-        return _error(error.status_code, error.detail, "INVALID_ARGUMENT", error.headers or {})
+        name = "NOT_FOUND" if error.status_code == HTTPStatus.NOT_FOUND else "INVALID_ARGUMENT"
+        return _error(error.status_code, error.detail, name, error.headers or {})
 
     @property
     def routes(self) -> RouteGroup:
@@ -104,7 +108,7 @@ class GoogleHttp(Interface):
             raise HTTPException(HTTPStatus.BAD_REQUEST, "Missing parameter: target")
         source, target = self._languages.find_pair(given or None, wanted, _invalid)
         # A text without markup is the same in both formats, apart from the entities of its translation.
-        markup = text_format == "html" and any(mark in text for text in texts for mark in "<&")
+        markup = text_format == "html" and any(map(_MARKUP.search, texts))
         found = await self._languages.languages_of(texts, source, target, deadline_seconds, markup=markup)
         sources = [SourceText(text, language.code) for text, language in zip(texts, found, strict=True)]
         if (language := self._texts.unserved(sources, target)) is not None:

@@ -42,8 +42,10 @@ VERSION = "3.0"
 # The limits of one request, as clients know them.
 MAX_TEXTS, MAX_TARGETS = 1000, 16
 # Codes that clients know under another name.
-_WRITTEN = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt", "no": "nb"}
+_WRITTEN = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-br", "no": "nb"}
 _RIGHT_TO_LEFT = {"ar", "dv", "fa", "he", "ku", "ps", "sd", "ug", "ur", "yi"}
+# Routes that this server lacks.
+_MISSING = ("/breaksentence", "/transliterate", "/dictionary/lookup", "/dictionary/examples")
 # Numbers of errors, in thousands of their status.
 _INVALID, _VERSION, _SOURCE, _TARGET, _TEXT_TYPE, _BODY = 0, 21, 35, 36, 24, 74
 
@@ -83,10 +85,10 @@ class MicrosoftHttp(Interface):
         self._authenticator = authenticator
         self._max_values = max_values
         self._prefix = prefix
-        self._paths = {f"{prefix}{path}" for _, path, _ in self._routes()}
+        self._paths = {f"{prefix}{path}" for path in (*_MISSING, *(path for _, path, _ in self._routes()))}
 
     def owns(self, path: str) -> bool:
-        """Returns whether a path is one of the routes."""
+        """Returns whether a path is one of Microsoft's, also if this server lacks its function."""
         return path in self._paths
 
     def find_method(self, path: str) -> Method | None:
@@ -133,13 +135,14 @@ class MicrosoftHttp(Interface):
         found = await self._languages.languages_of(texts, source, target, deadline_seconds, markup=markup)
         sources = [SourceText(text, language.code) for text, language in zip(texts, found, strict=True)]
         answers = [_detected(language) if source == AUTO else {} for language in found]
-        for (_, target), written in zip(pairs, targets, strict=True):
+        # A refused request translates nothing, so that its key pays nothing.
+        for _, target in pairs:
             if (language := self._texts.unserved(sources, target)) is not None:
                 raise _unserved("target", f"{target} from {language}")
-            order = TranslateRequest(
-                target_language=target, format="html" if markup else PLAIN, deadline_seconds=deadline_seconds
-            )
-            translations = await self._texts.translate(request, sources, order)
+        order = TranslateRequest(format="html" if markup else PLAIN, deadline_seconds=deadline_seconds)
+        orders = [order._replace(target_language=target) for _, target in pairs]
+        found_each = await self._texts.translate_each(request, sources, orders)
+        for translations, written in zip(found_each, targets, strict=True):
             for answer, each, translation in zip(answers, sources, translations, strict=True):
                 text = each.text if translation is None else translation.text
                 answer.setdefault("translations", []).append({"text": text, "to": written})
@@ -171,11 +174,12 @@ class MicrosoftHttp(Interface):
 
     async def _read(self, request: Request) -> tuple[list[str], float]:
         """Returns the texts and the deadline of an authenticated request."""
-        data, deadline_seconds = await self._reader.read(request)
         headers = request.headers.getlist("authorization")
         if key := request.headers.get("ocp-apim-subscription-key") or request.query_params.get("subscription-key"):
             headers = [f"Bearer {key}"]
+        # No body of a stranger is read.
         request.state.record.account = self._authenticator.check_key(*headers)
+        data, deadline_seconds = await self._reader.read(request)
         _check_version(request)
         parse = partial(_parse, data, self._max_values)
         texts = parse() if len(data) <= SMALL_BODY_BYTES else await run_part(deadline_seconds, parse)

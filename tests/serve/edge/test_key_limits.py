@@ -31,7 +31,9 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", name="served")
 def _served(bundle_path: Path, folder: Path) -> Iterator[LiveService]:
-    with run_service(bundle_path, state_dir=folder, stored_api_keys=True, admin_key="admin", key_metrics=True) as live:
+    with run_service(
+        bundle_path, state_dir=folder, stored_api_keys=True, admin_key="admin", key_metrics=True, microsoft_path="/m"
+    ) as live:
         yield live
 
 
@@ -165,6 +167,14 @@ def test_requests_per_minute_are_refused_with_the_time_of_the_next_minute(served
     refused = answers[-1] if answers[-1].status_code == 429 else answers[1]
     assert refused.json()["reason"] == "rate_limited"
     assert 1 <= int(refused.headers["retry-after"]) <= 60
+
+
+def test_several_targets_are_one_request_of_as_many_characters(served: LiveService) -> None:
+    key = create(served, "targets", requests_per_minute=1)
+    query = "api-version=3.0&from=en&to=de&to=DE&to=de-AT"
+    assert served.post([{"Text": TEXT}], path=f"/m/translate?{query}", headers=bearer(key)).status_code == 200
+    served.settle()
+    assert used(served, "targets") == 3 * len(TEXT)
 
 
 def test_a_key_may_be_bound_to_models(served: LiveService) -> None:

@@ -56,6 +56,14 @@ def test_parameters_may_stand_in_the_query(live: LiveService, expected: str) -> 
     assert answer.json() == {"data": {"translations": [{"translatedText": expected}] * 2}}
 
 
+def test_signs_of_html_in_a_text_without_tags_are_text(live: LiveService) -> None:
+    parameters = {"source": "en", "target": "de"}
+    for text in ("Q&A", "alpha < beta & co"):
+        (plain,) = live.post({**parameters, "q": text, "format": "text"}, path=PATH).json()["data"]["translations"]
+        (found,) = live.post({**parameters, "q": text}, path=PATH).json()["data"]["translations"]
+        assert found["translatedText"] == html.escape(plain["translatedText"])
+
+
 def test_html_is_the_default_and_keeps_tags(letters_bundle: Path) -> None:
     with run_service(letters_bundle, [FakeModel(8)], alignments=True, google_path="/") as live:
         (found,) = live.post({"q": "<p>ab <b>ba</b> &amp; b</p>", "target": "de"}, path=PATH).json()["data"][
@@ -89,6 +97,11 @@ def test_a_key_may_stand_in_the_query_or_a_header(bundle_path: Path) -> None:
         assert http.post(path, json=body, params={"key": "secret"}).status_code == 200
         for name, value in (("x-goog-api-key", "secret"), ("authorization", "Bearer secret")):
             assert http.post(path, json=body, headers={name: value}).status_code == 200
+
+
+def test_an_unknown_path_is_not_found_in_googles_form(live: LiveService) -> None:
+    answer = live.get(f"{PATH}/other")
+    assert (answer.status_code, answer.json()["error"]["status"]) == (404, "NOT_FOUND")
 
 
 def test_both_interfaces_are_off_by_default(served: LiveService) -> None:
