@@ -10,7 +10,7 @@ from tests.support.paths import ROOT
 
 SECURITY = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 # These options are Docker's.
-FOREIGN_OPTIONS = {"--stop-timeout"}
+FOREIGN_OPTIONS = {"--stop-timeout", "--api-key", "--root"}
 
 
 def test_every_setting_of_the_page_exists() -> None:
