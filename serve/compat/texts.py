@@ -60,18 +60,14 @@ class CompatibleTexts:
         Raises:
             ServiceError: if a translation fails.
         """
-        (translations,) = await self.translate_each(request, texts, [order], work)
+        (translations,) = await self.translate_each(request, texts, order, work=work)
         return translations
 
     async def translate_each(
-        self,
-        request: Request,
-        texts: Sequence[SourceText],
-        orders: Sequence[TranslateRequest],
-        work: Work = translate_texts,
+        self, request: Request, texts: Sequence[SourceText], *orders: TranslateRequest, work: Work = translate_texts
     ) -> list[list[Translation | None]]:
         """Returns the result of `translate` per order. For its key, all are one request; each counts its characters."""
-        orders = [order._replace(allow_pivot=True, placeholders=self._placeholders) for order in orders]
+        complete = [order._replace(allow_pivot=True, placeholders=self._placeholders) for order in orders]
         parts = Parts(self._dispatcher.translate_accepted, request.state.record)
         async with self._dispatcher.accept_texts(request.state.record, [text.text for _ in orders for text in texts]):
-            return [await unless_disconnected(request, work(parts, texts, order)) for order in orders]
+            return [await unless_disconnected(request, work(parts, texts, order)) for order in complete]

@@ -141,7 +141,7 @@ class MicrosoftHttp(Interface):
                 raise _unserved("target", f"{target} from {language}")
         order = TranslateRequest(format="html" if markup else PLAIN, deadline_seconds=deadline_seconds)
         orders = [order._replace(target_language=target) for _, target in pairs]
-        found_each = await self._texts.translate_each(request, sources, orders)
+        found_each = await self._texts.translate_each(request, sources, *orders)
         for translations, written in zip(found_each, targets, strict=True):
             for answer, each, translation in zip(answers, sources, translations, strict=True):
                 text = each.text if translation is None else translation.text
