@@ -80,7 +80,7 @@ def test_the_curve_leaves_out_void_trials_and_has_ascending_shares() -> None:
 def test_a_void_search_has_a_note_with_its_system_round_and_reason() -> None:
     good, void = (CapacityResult("", 0.1, 90.0, [], [], reason) for reason in (None, "the generator was late"))
     alone: dict[str, float] = {"dragoman": 0.01, "ctranslate2": 0.01}
-    goodput, _ = tables_of("greedy", "bound", alone, {"dragoman": [good, void], "ctranslate2": [good, good]})
+    goodput, *_ = tables_of("greedy", "bound", alone, {"dragoman": [good, void], "ctranslate2": [good, good]})
     (note,) = goodput.notes
     assert re.search(r"dragoman.* 2: .*the generator was late", note)
 

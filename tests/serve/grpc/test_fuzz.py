@@ -35,7 +35,7 @@ GOOD: dict[str, Message] = {
     "ModelStreamInfer": _INFER,
 }
 METHODS = [method for service in SERVICES for method in service.methods]
-ALLOWED = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
+ALLOWED = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
 
 
 @pytest.fixture(scope="module")
