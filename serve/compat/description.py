@@ -1,10 +1,12 @@
-"""How the routes of a compatible interface are described for OpenAPI."""
+"""The routes of a compatible interface, and how they are described for OpenAPI."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+from dragoman.serve.edge.interface import Routes
 from dragoman.serve.edge.reader import TIMEOUT_PARAMETER
+from dragoman.serve.edge.route_table import Route, RouteGroup
 from dragoman.serve.edge.schemas import JSON, content_of, object_of
 
 
@@ -44,3 +46,9 @@ def describe_route(
         "responses": {**ok, **errors},
         "openapi_extra": extra,
     }
+
+
+def group_routes(prefix: str, routes: Routes, describe: Callable[[Route], Mapping[str, Any]], tag: str) -> RouteGroup:
+    """Returns the routes of an interface below a prefix; `describe` and `tag` as of `RouteGroup`."""
+    prefixed = tuple(Route(method, f"{prefix}{path}", handler) for method, path, handler in routes)
+    return RouteGroup(prefixed, describe, tag)

@@ -14,9 +14,9 @@ from dragoman.serve.documents.html import ignored_tags, xhtml_parts
 from dragoman.serve.documents.office import PackedDocument, ReadParts, read_members
 from dragoman.serve.documents.package import ENCRYPTED, Package
 from dragoman.serve.documents.splice import Part
-from dragoman.serve.documents.xml import XmlText, decode_xml, local
-from dragoman.serve.documents.xml_values import children, element_part
-from dragoman.serve.protect.markup.tokens import Kind, names
+from dragoman.serve.documents.xml import XmlText, decode_xml
+from dragoman.serve.documents.xml_values import children, element_part, named_elements
+from dragoman.serve.protect.markup.tokens import names
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 _PAGE, _CONTENTS = "application/xhtml+xml", "application/x-dtbncx+xml"
@@ -53,21 +53,15 @@ def _members(package: Package, request: DocumentRequest) -> Iterator[tuple[str, 
 
 def _attributes(package: Package, name: str, wanted: frozenset[str]) -> Iterator[dict[str, str]]:
     document = XmlText(decode_xml(package.read(name))[0])
-    return map(document.attributes, _elements(document, wanted))
-
-
-def _elements(document: XmlText, wanted: frozenset[str]) -> Iterator[int]:
-    for index, token in enumerate(document.tokens):
-        if token.kind in (Kind.START, Kind.EMPTY) and local(token.name) in wanted:
-            yield index
+    return map(document.attributes, named_elements(document, wanted))
 
 
 def _titles(document: XmlText, request: DocumentRequest) -> Iterator[Part]:
-    return filter(None, (element_part(document, index, request) for index in _elements(document, _TITLES)))
+    return filter(None, (element_part(document, index, request) for index in named_elements(document, _TITLES)))
 
 
 def _labels(document: XmlText, request: DocumentRequest) -> Iterator[Part]:
-    texts = (text for label in _elements(document, _LABELS) for text, _ in children(document, label))
+    texts = (text for label in named_elements(document, _LABELS) for text, _ in children(document, label))
     return filter(None, (element_part(document, text, request) for text in texts))
 
 

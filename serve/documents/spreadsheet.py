@@ -17,14 +17,15 @@ from dragoman.serve.documents.package import Package
 from dragoman.serve.documents.splice import Part
 from dragoman.serve.documents.tagged import value_part
 from dragoman.serve.documents.xml import XmlText, decode_xml, escape, local, with_attribute
-from dragoman.serve.documents.xml_values import children, element_part
-from dragoman.serve.protect.markup.tokens import Kind
+from dragoman.serve.documents.xml_values import children, element_part, named_elements
+from dragoman.serve.protect.markup.tokens import Kind, names
 
 _STRINGS, _SHEETS, _TABLES, _BOOK = "sharedStrings+xml", "worksheet+xml", ".table+xml", "main+xml"
 _PLACE = re.compile("([A-Z]{1,3})[0-9]*")
 _NUMBER = re.compile("0{0,9}[1-9][0-9]{0,5}")
 _DIGITS = re.compile("[0-9]{1,9}")
 _ALL = "*"
+_COLUMN, _SHEET = names("tableColumn"), names("sheet")
 # How names of tables write characters, such as line ends.
 _CODED = re.compile("_x([0-9A-Fa-f]{4})_")
 
@@ -51,7 +52,7 @@ def parse_spreadsheet(content: bytes, request: DocumentRequest) -> Document:
     if request.columns:
         titles = _titles(package, next((name for name, kind in kinds.items() if kind.endswith(_BOOK)), ""))
         reader.choose({name: _read(package, name) for name in sheets}, titles)
-    # Most sheets have no texts of their own: however large they are, nobody reads them.
+    # Most sheets have no texts of their own. The parser does not read them, however large they are.
     read = [name for name in sheets if request.columns or b"inlineStr" in package.read(name)]
     members = {name: partial(reader.cell_parts, sheet=name) for name in read}
     shared = {strings: reader.shared_parts} if strings else {}
@@ -210,9 +211,8 @@ def _plain(document: XmlText, index: int) -> str:
 def _headers(package: Package, tables: Sequence[str]) -> Iterator[str]:
     for name in tables:
         document = _read(package, name)
-        for index, token in enumerate(document.tokens):
-            if token.kind in (Kind.START, Kind.EMPTY) and local(token.name) == "tableColumn":
-                yield _decoded(document.attributes(index).get("name", ""))
+        for index in named_elements(document, _COLUMN):
+            yield _decoded(document.attributes(index).get("name", ""))
 
 
 def _decoded(text: str) -> str:
@@ -229,10 +229,9 @@ def _titles(package: Package, book: str) -> dict[str, str]:
         found = relations.attributes(index)
         targets[found.get("Id", "")] = posixpath.normpath(posixpath.join("/", folder, found.get("Target", "")))
     document, titles = _read(package, book), dict[str, str]()
-    for index, token in enumerate(document.tokens):
-        if token.kind in (Kind.START, Kind.EMPTY) and local(token.name) == "sheet":
-            found = {local(name): value for name, value in document.attributes(index).items()}
-            titles[targets.get(found.get("id", ""), "").removeprefix("/")] = found.get("name", "")
+    for index in named_elements(document, _SHEET):
+        found = {local(name): value for name, value in document.attributes(index).items()}
+        titles[targets.get(found.get("id", ""), "").removeprefix("/")] = found.get("name", "")
     return titles
 
 

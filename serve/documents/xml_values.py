@@ -29,6 +29,13 @@ def children(document: XmlText, index: int) -> Iterator[tuple[int, str]]:
         index = document.ends[index] + 1
 
 
+def named_elements(document: XmlText, wanted: frozenset[str]) -> Iterator[int]:
+    """Yields the elements of a document with any of the names, which have no prefixes."""
+    for index, token in enumerate(document.tokens):
+        if token.kind in _TAGS and local(token.name) in wanted:
+            yield index
+
+
 def content_span(document: XmlText, index: int) -> Span:
     """Returns the characters between the tags of an element that is not empty."""
     return document.tokens[index].end, document.tokens[document.ends[index]].start

@@ -30,6 +30,11 @@ class SourceText:
     language: str
 
 
+def with_languages(texts: Sequence[str], languages: Sequence[DetectedLanguage]) -> list[SourceText]:
+    """Returns texts with the languages that were found for them."""
+    return [SourceText(text, language.code) for text, language in zip(texts, languages, strict=True)]
+
+
 class Parts:
     """Translates a request in parts, one after the other, and records their sum. They do not compete for rows.
 
@@ -150,9 +155,7 @@ class DetectedTexts:
 
     @property
     def _texts(self) -> list[SourceText]:
-        return [
-            SourceText(text, language.code) for text, language in zip(self.request.text, self.languages, strict=True)
-        ]
+        return with_languages(self.request.text, self.languages)
 
     def _complete(self, parts: Parts, translations: Iterable[Translation | None]) -> TranslationResponse:
         """Returns the response to the request; its model and its pivot are those of the first language."""

@@ -29,7 +29,7 @@ from dragoman.serve.compat.deepl.request import (
     unserved,
     unsupported,
 )
-from dragoman.serve.compat.description import describe_route
+from dragoman.serve.compat.description import describe_route, group_routes
 from dragoman.serve.compat.texts import CompatibleTexts
 from dragoman.serve.documents_api.translator import DocumentParts
 from dragoman.serve.edge.auth import Authenticator
@@ -52,7 +52,7 @@ from dragoman.serve.host.tables import read_table
 from dragoman.serve.keys.account import Account
 from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.registry.dispatcher import Dispatcher
-from dragoman.serve.registry.mixed_texts import SourceText
+from dragoman.serve.registry.mixed_texts import SourceText, with_languages
 from dragoman.serve.translation.fields import DEFAULT_SEARCH, SearchFields
 from dragoman.serve.translation.markup import PLAIN
 from dragoman.serve.translation.request import TranslateRequest
@@ -158,8 +158,7 @@ class DeepLHttp(Interface):
     @property
     def routes(self) -> RouteGroup:
         """The routes."""
-        routes = (Route(method, f"{self._prefix}{path}", handler) for method, path, handler in self._routes())
-        return RouteGroup(tuple(routes), _describe, DEEPL)
+        return group_routes(self._prefix, self._routes(), _describe, DEEPL)
 
     def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
         for method in ("GET", "POST"):
@@ -178,7 +177,7 @@ class DeepLHttp(Interface):
         source, target = self._languages.find_pair(wanted.source or None, wanted.target, unserved)
         markup = wanted.text_format != PLAIN
         found = await self._languages.languages_of(wanted.texts, source, target, deadline_seconds, markup=markup)
-        texts = [SourceText(text, result.code) for text, result in zip(wanted.texts, found, strict=True)]
+        texts = with_languages(wanted.texts, found)
         if wanted.source.upper() == wanted.target.upper():
             raise refuse("Source and target language are equal.")
         if (language := self._texts.unserved(texts, target)) is not None:

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dragoman.serve.compat.description import describe_route
+from dragoman.serve.compat.description import describe_route, group_routes
 from dragoman.serve.compat.texts import CompatibleTexts
 from dragoman.serve.edge.auth import Authenticator
 from dragoman.serve.edge.interface import Interface, Routes, error_documentation, json_response
@@ -23,7 +23,7 @@ from dragoman.serve.host.tables import read_table
 from dragoman.serve.languages.names import language_name
 from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.registry.dispatcher import Dispatcher
-from dragoman.serve.registry.mixed_texts import SourceText
+from dragoman.serve.registry.mixed_texts import with_languages
 from dragoman.serve.translation.detection import best_guess
 from dragoman.serve.translation.markup import PLAIN
 from dragoman.serve.translation.request import AUTO, TranslateRequest
@@ -88,8 +88,7 @@ class GoogleHttp(Interface):
     @property
     def routes(self) -> RouteGroup:
         """The routes."""
-        routes = (Route(method, f"{self._path}{path}", handler) for method, path, handler in self._routes())
-        return RouteGroup(tuple(routes), _describe, GOOGLE)
+        return group_routes(self._path, self._routes(), _describe, GOOGLE)
 
     def _routes(self) -> Routes:
         for method in ("GET", "POST"):
@@ -110,7 +109,7 @@ class GoogleHttp(Interface):
         # A text without markup is the same in both formats, apart from the entities of its translation.
         markup = text_format == "html" and any(map(_MARKUP.search, texts))
         found = await self._languages.languages_of(texts, source, target, deadline_seconds, markup=markup)
-        sources = [SourceText(text, language.code) for text, language in zip(texts, found, strict=True)]
+        sources = with_languages(texts, found)
         if (language := self._texts.unserved(sources, target)) is not None:
             raise _invalid("target", f"{_written(target)} from {_written(language)}")
         order = TranslateRequest(

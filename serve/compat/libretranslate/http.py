@@ -38,7 +38,7 @@ from dragoman.serve.memory.entry import Client, Entry, Pair
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.registry.dispatcher import Dispatcher
-from dragoman.serve.registry.mixed_texts import Parts, SourceText, translate_texts
+from dragoman.serve.registry.mixed_texts import Parts, SourceText, translate_texts, with_languages
 from dragoman.serve.registry.registry import ModelRegistry
 from dragoman.serve.settings import ServeSettings
 from dragoman.serve.translation.detection import DetectedLanguage, best_guess
@@ -197,7 +197,7 @@ class LibreTranslateHttp(Interface):
         markup = wanted.text_format == "html"
         detected = await self._languages.languages_of(wanted.texts, source, target, deadline_seconds, markup=markup)
         wanted.check_format(html=any(model.settings.alignments for model in self._models))
-        sources = [SourceText(text, language.code) for text, language in zip(wanted.texts, detected, strict=True)]
+        sources = with_languages(wanted.texts, detected)
         if (language := self._texts.unserved(sources, target)) is not None:
             raise unavailable(language, target)
         order = TranslateRequest(

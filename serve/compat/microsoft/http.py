@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dragoman.serve.compat.description import describe_route
+from dragoman.serve.compat.description import describe_route, group_routes
 from dragoman.serve.compat.texts import CompatibleTexts
 from dragoman.serve.edge.auth import Authenticator
 from dragoman.serve.edge.bodies import SMALL_BODY_BYTES
@@ -25,7 +25,7 @@ from dragoman.serve.host.tables import read_table
 from dragoman.serve.languages.names import language_name
 from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.registry.dispatcher import Dispatcher
-from dragoman.serve.registry.mixed_texts import SourceText
+from dragoman.serve.registry.mixed_texts import with_languages
 from dragoman.serve.translation.detection import DetectedLanguage, Detection, best_guess
 from dragoman.serve.translation.large_work import run_part
 from dragoman.serve.translation.markup import PLAIN
@@ -112,8 +112,7 @@ class MicrosoftHttp(Interface):
     @property
     def routes(self) -> RouteGroup:
         """The routes."""
-        routes = (Route(method, f"{self._prefix}{path}", handler) for method, path, handler in self._routes())
-        return RouteGroup(tuple(routes), _describe, MICROSOFT)
+        return group_routes(self._prefix, self._routes(), _describe, MICROSOFT)
 
     def _routes(self) -> Routes:
         yield "POST", "/translate", self.translate
@@ -133,7 +132,7 @@ class MicrosoftHttp(Interface):
         pairs = [self._languages.find_pair(query.get("from") or None, target, _unserved) for target in targets]
         (source, target), markup = pairs[0], text_type == "html"
         found = await self._languages.languages_of(texts, source, target, deadline_seconds, markup=markup)
-        sources = [SourceText(text, language.code) for text, language in zip(texts, found, strict=True)]
+        sources = with_languages(texts, found)
         answers = [_detected(language) if source == AUTO else {} for language in found]
         # A refused request translates nothing, so that its key pays nothing.
         for _, target in pairs:
