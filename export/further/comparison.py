@@ -16,9 +16,10 @@ from dragoman.serve.bundle.directions import directions_of
 
 
 def find_loss(before: Path, bundle: Path) -> str | None:
-    """Prints the scores of a bundle next to those of the initial model; returns what is worse if nothing is better.
+    """Prints the scores of a bundle and those of the initial model.
 
-    `before` is the file of the run. Worse is a lower BLEU. Raises RunError if the file is damaged.
+    Returns what is worse, by a lower BLEU; None: the bundle is not worse on all text. `before` is the file of the run.
+    Raises RunError if the file is damaged.
     """
     try:
         stored = BEFORE.validate_json(before.read_bytes())

@@ -22,7 +22,7 @@ from dragoman.serve.translation.detection import DetectedLanguage, Detection
 
 DETECT_PATH, GLOSSARIES_PATH, MODELS_PATH = "/v1/detect", "/v1/glossaries", "/v1/models"
 MAX_TEXTS = 64
-# Of all translations of an answer together, which a model has to read.
+# A model has to read all translations of an answer together.
 MAX_ANSWER_CHARACTERS = 100_000
 
 P = ParamSpec("P")
@@ -92,7 +92,7 @@ class ServedModels:
     models: list[ServedModel]
 
 
-def told(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+def reporting(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     """Returns a tool whose expected failures reach the client as errors with their messages."""
 
     @wraps(function)
@@ -119,8 +119,8 @@ class Tools:
         """Adds all tools; the docstring of each one is its description."""
         reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         for tool in (self.translate, self.detect, self.glossaries, self.models):
-            server.add_tool(told(tool), annotations=reads)
-        server.add_tool(told(self.translate_document), annotations=ToolAnnotations(destructive_hint=False))
+            server.add_tool(reporting(tool), annotations=reads)
+        server.add_tool(reporting(self.translate_document), annotations=ToolAnnotations(destructive_hint=False))
 
     async def translate(
         self,

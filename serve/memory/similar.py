@@ -28,7 +28,7 @@ _SHORT, _LONG, _LONG_TEXT = 3, 6, 24
 _BUCKETS = 1024
 _PRUNED_BUCKETS = 64
 _CHUNK_BYTES = 4096
-# Of one text: chunks that are read, and postings that count, those of rare shingles first.
+# The look-up of a text reads so many chunks at most, and counts so many postings, those of rare shingles first.
 _MAX_CHUNKS = 4096
 _MAX_POSTINGS = 150_000
 # Texts whose shingles are in memory at once, about 50 MB at most.

@@ -202,7 +202,7 @@ class Recall:
         readable = sa.select(SHINGLES.c.postings).select_from(SHINGLES.join(MEMORIES)).where(mine, self.usable)
         with self.state.reading() as connection:
             ids = find_candidates(connection, readable, self.pair, key)
-            # With a limit, the database reads the entries by their ids, not all of the memories.
+            # The limit makes the database read the entries by their ids, not all of the memories.
             short = COLUMNS.id.in_(ids), sa.func.length(COLUMNS.source) <= 2 * MAX_CHARACTERS
             chosen = sa.select(ENTRIES).where(*short).limit(len(ids)).subquery()
             usable = sa.and_(MEMORIES.c.id == chosen.c.memory_id, self.usable, MEMORIES.c.id.in_(names))

@@ -45,7 +45,7 @@ class _XliffReader(UnitReader):
         if name in _LANGUAGES:
             stated = zip(_LANGUAGES[name], self.languages, strict=True)
             found = [covers(code, language_code(attributes[text])) for text, code in stated if text in attributes]
-            # In XLIFF 2, files have the languages of the root.
+            # Files of XLIFF 2 have the languages of the root.
             self._is_wanted = all(found) if found else self._is_wanted
         elif name in _UNITS:
             self.start_unit()

@@ -36,7 +36,7 @@ from tests.support.small_models import randomize
 
 # The exporter lists its operators anew for every graph, which takes most of a second.
 ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
-# Of `random_ids`.
+# `random_ids` chooses from so many ids.
 VOCABULARY = 40
 TOY: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 WORDS: dict[str, str] = TOY["words"]
