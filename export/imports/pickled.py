@@ -3,21 +3,21 @@
 A pickle is a program. This interpreter has the few operations of a file of tensors, and calls nothing else:
 dictionaries with text as keys, lists, tuples, numbers, and views of storages. Every other operation or name is refused.
 
-Sources: Python's pickletools; PyTorch's torch/serialization.py and torch/_utils.py.
+Sources: torch/serialization.py and torch/_utils.py.
 """
 
 import io
 import math
-import pickletools
+import pickle
+import re
+import struct
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from io import BufferedReader
-from itertools import islice
 from mmap import ACCESS_READ, mmap
 from os import SEEK_CUR
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -28,6 +28,13 @@ MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 # Operations of a pickle, and axes of a tensor, that no known checkpoint reaches.
 MAX_OPERATIONS = 1_000_000
 MAX_AXES = 8
+# The operations of a file of tensors, as Python's unpickler names them.
+OPERATIONS = re.compile(
+    r"proto|frame|stop|mark|none|true|false|global|(short_)?binunicode8?|binfloat|binint[12]?|long[14]|tuple[123]?|"
+    r"empty_(dictionary|list|tuple)|appends?|setitems?|(long_)?bin(put|get)|memoize|reduce|build|binpersid"
+)
+# What the unpickler raises.
+DAMAGES = (AttributeError, EOFError, IndexError, KeyError, TypeError, ValueError, pickle.UnpicklingError, struct.error)
 _BFLOAT16 = "bfloat16"
 STORAGES: dict[str, str] = read_table(__file__, "types.yaml")["pytorch"]
 
@@ -53,10 +60,6 @@ class View:
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-
-
-class _Mark:
-    """The index of a MARK on the stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def _read_zip(file: BufferedReader, archive: zipfile.ZipFile) -> dict[str, objec
     root = roots[0]
     if f"{root}byteorder" in names and archive.read(f"{root}byteorder") != b"little":
         raise PickledError("byteorder: expected little")
-    content = Interpreter(io.BytesIO(archive.read(f"{root}data.pkl"))).run()
+    content = Interpreter(io.BytesIO(archive.read(f"{root}data.pkl"))).load()
 
     def offset(storage: Storage) -> int:
         name = f"{root}data/{storage.key}"
@@ -102,7 +105,7 @@ def _read_zip(file: BufferedReader, archive: zipfile.ZipFile) -> dict[str, objec
 
 def _read_legacy(file: BufferedReader, mapped: mmap) -> dict[str, object]:
     """Reads magic number, protocol, system, structure, keys of storages, and then each storage after its size."""
-    magic, protocol, system, content, keys = (Interpreter(mapped).run() for _ in range(5))
+    magic, protocol, system, content, keys = (Interpreter(mapped).load() for _ in range(5))
     if (magic, protocol) != (MAGIC, PROTOCOL):
         raise PickledError("not a file of PyTorch")
     if not isinstance(system, dict) or system.get("little_endian") is not True:
@@ -174,134 +177,74 @@ def _viewed(name: str, view: View, file: ArrayFile, start: int) -> StoredArray:
     )
 
 
-class Interpreter:
+class _Texts(dict[str, Any]):
+    """A dictionary with text as keys: a nested tuple would take exponential time to hash."""
+
+    def __setitem__(self, key: object, value: object) -> None:
+        if not isinstance(key, str):
+            raise PickledError("refused key: expected text")
+        super().__setitem__(key, value)
+
+
+class Interpreter(pickle._Unpickler):  # noqa: SLF001 - the one in Python, whose operations can be chosen
     """Runs one pickle of a stream; what it makes refers to values of this module only."""
 
-    def __init__(self, stream: Any) -> None:
-        self._operations = pickletools.genops(stream)
-        self._stack: list[Any] = []
-        self._memo: dict[int, Any] = {}
+    stack: list[Any]
 
-    def run(self) -> object:
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self.dispatch = _Operations(_ALLOWED)  # type: ignore[misc]  # each pickle counts its own
+
+    def load(self) -> object:
         """Returns the value of the pickle; raises PickledError if an operation is refused or does not fit."""
         try:
-            for operation, argument, _ in islice(self._operations, MAX_OPERATIONS):
-                if operation.name == "STOP":
-                    return self._stack.pop()
-                self._apply(operation.name, argument)
-        except (IndexError, KeyError, TypeError, ValueError) as error:
+            return super().load()
+        except DAMAGES as error:
             raise PickledError(f"damaged: {type(error).__name__}: {error}") from error
-        raise PickledError(f"damaged: no end in {MAX_OPERATIONS:,} operations")
 
-    def _apply(self, name: str, argument: Any) -> None:
-        if name in _VALUES:
-            self._stack.append(_VALUES[name](argument))
-        elif name in _OPERATIONS:
-            _OPERATIONS[name](self, argument)
-        elif name not in ("PROTO", "FRAME"):
-            raise PickledError(f"refused operation {name}")
+    def find_class(self, module: str, name: str) -> _Name:
+        """Returns a name, and imports nothing."""
+        return _Name(module, name)
 
-    def put(self, index: int | None) -> None:
-        """Remembers the last value."""
-        self._memo[len(self._memo) if index is None else index] = self._stack[-1]
+    def persistent_load(self, identity: object) -> Storage:
+        """Returns the storage of an identity."""
+        return _storage(identity)
 
-    def get(self, index: int) -> None:
-        """Pushes a remembered value."""
-        self._stack.append(self._memo[index])
+    def load_empty_dictionary(self) -> None:
+        """Makes a dictionary."""
+        self.stack.append(_Texts())
 
-    def tuple(self, count: int | None) -> None:
-        """Makes a tuple of the last values, or of those since the mark."""
-        self._stack.append(tuple(self._marked() if count is None else self._last(count)))
-
-    def append(self, count: int | None) -> None:
-        """Appends values to a list."""
-        values = self._marked() if count is None else self._last(count)
-        self._top(list).extend(values)
-
-    def set(self, count: int | None) -> None:
-        """Adds keys and values to a dictionary."""
-        items = self._marked() if count is None else self._last(count)
-        target = self._top(dict)
-        for key, value in zip(items[::2], items[1::2], strict=True):
-            # A nested tuple takes exponential time to hash.
-            if not isinstance(key, str):
-                raise PickledError("refused key: expected text")
-            target[key] = value
-
-    def reduce(self) -> None:
+    def load_reduce(self) -> None:
         """Replaces a function and its arguments by the result."""
-        function, arguments = self._last(2)
-        self._stack.append(_call(function, arguments))
+        arguments, function = self.stack.pop(), self.stack.pop()
+        self.stack.append(_call(function, arguments))
 
-    def build(self) -> None:
+    def load_build(self) -> None:
         """Drops the attributes of a dictionary, such as the versions of modules."""
-        self._last(1)
-        self._top(dict)
-
-    def storage(self) -> None:
-        """Replaces an identity by a storage."""
-        self._stack.append(_storage(self._stack.pop()))
-
-    def _top(self, kind: type) -> Any:
-        if not isinstance(self._stack[-1], kind):
-            raise PickledError(f"damaged: expected a {kind.__name__}")
-        return self._stack[-1]
-
-    def _last(self, count: int) -> list[Any]:
-        values = self._stack[-count:]
-        if len(values) < count or any(isinstance(value, _Mark) for value in values):
-            raise PickledError("damaged: too few values")
-        del self._stack[-count:]
-        return values
-
-    def _marked(self) -> list[Any]:
-        index = len(self._stack) - 1
-        while not isinstance(self._stack[index], _Mark):
-            index -= 1
-            if index < 0:
-                raise PickledError("damaged: no mark")
-        values = self._stack[index + 1 :]
-        del self._stack[index:]
-        return values
+        self.stack.pop()
+        if not isinstance(self.stack[-1], dict):
+            raise PickledError("damaged: expected a dict")
 
 
-def _name(argument: str) -> _Name:
-    module, _, name = argument.partition(" ")
-    return _Name(module, name)
+class _Operations(dict[int, Callable[[Any], None]]):
+    """The operations of one pickle by their codes; there are at most `MAX_OPERATIONS`."""
+
+    left = MAX_OPERATIONS
+
+    def __getitem__(self, code: int) -> Callable[[Any], None]:
+        if not self.left:
+            raise PickledError(f"damaged: no end in {MAX_OPERATIONS:,} operations")
+        self.left -= 1
+        return super().__getitem__(code)
+
+    def __missing__(self, code: int) -> Never:
+        raise PickledError(f"refused operation {code:#04x}")
 
 
-def _counted(
-    operation: Callable[[Interpreter, int | None], None], count: int | None, interpreter: Interpreter, _: Any
-) -> None:
-    operation(interpreter, count)
-
-
-# Operations that push a value, by their argument.
-_VALUES: dict[str, Callable[[Any], Any]] = {
-    "MARK": lambda _: _Mark(),
-    "EMPTY_DICT": lambda _: {},
-    "EMPTY_LIST": lambda _: [],
-    "EMPTY_TUPLE": lambda _: (),
-    "NONE": lambda _: None,
-    "NEWTRUE": lambda _: True,
-    "NEWFALSE": lambda _: False,
-    "GLOBAL": _name,
-    **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINFLOAT"), lambda value: value),
-    **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "LONG4"), lambda value: value),
-}
-
-
-_OPERATIONS: dict[str, Callable[[Interpreter, Any], None]] = {
-    **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), Interpreter.put),
-    **dict.fromkeys(("BINGET", "LONG_BINGET"), Interpreter.get),
-    **{f"TUPLE{count or ''}": partial(_counted, Interpreter.tuple, count) for count in (None, 1, 2, 3)},
-    "APPEND": partial(_counted, Interpreter.append, 1),
-    "APPENDS": partial(_counted, Interpreter.append, None),
-    "SETITEM": partial(_counted, Interpreter.set, 2),
-    "SETITEMS": partial(_counted, Interpreter.set, None),
-    "REDUCE": lambda interpreter, _: interpreter.reduce(),
-    "BUILD": lambda interpreter, _: interpreter.build(),
-    "BINPERSID": lambda interpreter, _: interpreter.storage(),
+_ALLOWED = {
+    code: getattr(Interpreter, operation.__name__)
+    for code, operation in pickle._Unpickler.dispatch.items()  # noqa: SLF001 - as above
+    if OPERATIONS.fullmatch(operation.__name__.removeprefix("load_"))
 }
 
 
@@ -309,7 +252,7 @@ def _call(function: object, arguments: object) -> object:
     """Makes what a known function would return, without calling it."""
     if isinstance(function, _Name) and isinstance(arguments, tuple):
         if function == _Name("collections", "OrderedDict") and not arguments:
-            return {}
+            return _Texts()
         if function == _Name("torch._utils", "_rebuild_parameter") and isinstance(arguments[0], View):
             return arguments[0]
         if function == _Name("torch._utils", "_rebuild_tensor_v2"):

@@ -100,7 +100,7 @@ def test_a_nested_tuple_as_a_key_is_refused_at_once(tmp_path: Path) -> None:
     """Its hash would take time exponential in the depth."""
     nested = b"\x80\x02})" + b"q\x00h\x00\x86" * 60 + b"K\x01s."
     with pytest.raises(PickledError, match="refused key"):
-        Interpreter(io.BytesIO(nested)).run()
+        Interpreter(io.BytesIO(nested)).load()
     assert not list(tmp_path.iterdir())
 
 
@@ -144,7 +144,7 @@ def test_a_mutated_file_is_read_or_refused(files: tuple[bytes, bytes], data: st.
 @given(st.binary(max_size=200))
 def test_any_pickle_is_read_or_refused(content: bytes) -> None:
     with suppress(PickledError, UnicodeDecodeError, OverflowError, MemoryError):
-        Interpreter(io.BytesIO(content)).run()
+        Interpreter(io.BytesIO(content)).load()
 
 
 def _read_or_refuse(content: bytes) -> None:
