@@ -45,8 +45,6 @@ def library() -> LoopLibrary:
         functions.driver_fail_all.argtypes = (c_void_p, c_int32)
         functions.driver_wait.argtypes = (c_void_p,)
         functions.driver_line.argtypes = (c_void_p, c_void_p, c_int64)
-        functions.driver_uniform.argtypes = (c_uint64, c_uint64, c_uint64)
-        functions.driver_uniform.restype = c_double
     return made
 
 

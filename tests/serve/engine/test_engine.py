@@ -12,26 +12,17 @@ from structlog.testing import capture_logs
 
 from dragoman.serve.engine.engine import UNHEALTHY_FAILURES
 from dragoman.serve.engine.running import PADDING_TOKENS
-from dragoman.serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
+from dragoman.serve.errors import CancelledError, DeadlineExceededError, InternalError
 from dragoman.serve.search.hypothesis import FinishReason
 from dragoman.serve.search.options import SearchOptions
 from tests.support.benches import MakeBench, each_engine
-from tests.support.engines import MAX_TARGET_TOKENS, STEP_TIMEOUT_SECONDS, Bench, alone, answer, assert_alone
+from tests.support.engines import MAX_TARGET_TOKENS, STEP_TIMEOUT_SECONDS, Bench, answer, assert_alone
 from tests.support.fakes import ENDLESS_ID, FIRST_ID, POISON_ID, translate
 from tests.support.promises import Measured
 
 # A source whose translation is empty.
 EMPTY = next((token,) for token in range(FIRST_ID, 1000) if translate((token,), 1)[2] is FinishReason.EOS)
 sources = st.lists(st.integers(FIRST_ID, 50) | st.just(ENDLESS_ID), min_size=1, max_size=6).map(tuple)
-
-
-@pytest.mark.parametrize("limit", [1, 2, 5, MAX_TARGET_TOKENS])
-@pytest.mark.parametrize("source_ids", [(3,), (4, 5), (9, 9, 9), (5, 8, 11, 2), (ENDLESS_ID,), EMPTY])
-def test_a_lone_sequence_gets_the_answer_of_plain_greedy_search(source_ids: tuple[int, ...], limit: int) -> None:
-    target_ids, score, finish_reason = alone(source_ids, limit)
-    expected_ids, expected_score, expected_reason = translate(source_ids, limit)
-    assert (target_ids, finish_reason) == (expected_ids, expected_reason)
-    assert score == pytest.approx(expected_score, rel=1e-5)
 
 
 @each_engine
@@ -298,18 +289,6 @@ def test_time_to_first_token_and_time_per_token_are_measured_without_failures(ma
     # The second sequence has only one token.
     assert bench.sample("time_per_output_token_seconds_count") == 1
     assert bench.sample("time_per_output_token_seconds_sum") == 2.0
-
-
-@each_engine
-def test_stopping_ends_running_and_waiting_sequences(make_bench: MakeBench) -> None:
-    bench = make_bench(slots=1)
-    sequences = [bench.submit(7, ENDLESS_ID), bench.submit(8)]
-    bench.step()
-    bench.engine.stop()
-    assert [type(sequence.error) for sequence in sequences] == [DrainingError] * 2
-    assert bench.scheduler.idle
-    with pytest.raises(DrainingError):
-        bench.submit(9)
 
 
 @each_engine

@@ -18,12 +18,12 @@ from dragoman.serve.native.loop import Loop, LoopError
 from dragoman.serve.scheduler.sequence import DecodingSequence
 from dragoman.serve.search.constraints import constrain
 from dragoman.serve.search.options import SearchOptions
-from dragoman.serve.search.sampling import draw, uniforms
+from dragoman.serve.search.sampling import draw
 from tests.support.engines import Bench
 from tests.support.fakes import ENDLESS_ID, VOCABULARY
 from tests.support.native_build import needs_compiler
 from tests.support.native_loop import NativeBench, library
-from tests.support.searches import GRID, SOURCES, any_specs, bits
+from tests.support.searches import any_specs, bits
 
 pytestmark = needs_compiler
 SLOTS = 8
@@ -41,35 +41,12 @@ def results(bench: Bench | NativeBench, specs: Specs, gaps: Sequence[int] = ()) 
     return [(type(sequence.error), list(map(bits, sequence.hypotheses))) for sequence in sequences]
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5, LIMIT])
-@pytest.mark.parametrize("options", GRID.values(), ids=GRID)
-def test_every_search_returns_the_bits_of_the_reference(options: dict[str, Any], limit: int) -> None:
-    chosen = SearchOptions(max_target_tokens=limit, **options)
-    specs = [(source_ids, chosen) for source_ids in SOURCES]
-    assert results(NativeBench(SLOTS), specs) == results(Bench(SLOTS), specs)
-
-
 @settings(max_examples=50)
 @given(specs=any_specs(LIMIT, max_size=7))
 def test_any_mixture_returns_the_bits_of_the_reference(specs: list[tuple[tuple[int, ...], SearchOptions, int]]) -> None:
     together = [(source_ids, options) for source_ids, options, _ in specs]
     gaps = [gap for *_, gap in specs]
     assert results(NativeBench(SLOTS), together, gaps) == results(Bench(SLOTS), together, gaps)
-
-
-@pytest.mark.promise("R1")
-@pytest.mark.parametrize("seed", range(2))
-def test_arrivals_change_no_bit(seed: int) -> None:
-    """A hundred sequences with all kinds of options arrive in a random order, and each has the bits of itself alone."""
-    random = np.random.default_rng(seed)
-    kinds = list(GRID.values())
-    specs = []
-    for _ in range(100):
-        source_ids = tuple(random.integers(3, 50, random.integers(1, 6)).tolist())
-        options: dict[str, Any] = kinds[random.integers(len(kinds))]
-        specs.append((source_ids, SearchOptions(max_target_tokens=int(random.integers(5, 30)), **options)))
-    together = results(NativeBench(SLOTS), specs, random.integers(0, 3, len(specs)).tolist())
-    assert together == [results(Bench(SLOTS), [spec])[0] for spec in specs]
 
 
 @pytest.fixture(scope="module")
@@ -142,12 +119,6 @@ def loop_of(path: Path | None) -> None:
     """Creates a loop, as a server does."""
     scheduler = NativeBench(SLOTS).scheduler
     Loop.create(library(), replace(scheduler.config, shortlist=path), -1).close()
-
-
-@given(seed=st.integers(0, 2**64 - 1), sample=st.integers(0, 100))
-def test_random_numbers_are_those_of_numpy(seed: int, sample: int) -> None:
-    expected = uniforms(seed, sample, 40).tolist()
-    assert [library().quick.driver_uniform(seed, sample, place) for place in range(40)] == expected
 
 
 logits_of_rows = arrays(np.float32, st.integers(3, 40), elements=st.floats(-30, 30, width=32) | st.just(-np.inf))

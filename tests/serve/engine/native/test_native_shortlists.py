@@ -1,32 +1,23 @@
 """Native engines with shortlists: the tokens of the engine in Python, and the same bits in any company."""
 
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from dragoman.export.verify.stepper import Reader
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.bundle.manifest import AttentionHead
 from dragoman.serve.bundle.shortlist import Shortlist
-from dragoman.serve.engine.engine import Engine
 from dragoman.serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
-from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.runtime.onnx_runtime import why_no_kernels
-from dragoman.serve.runtime.sessions import load_sessions
-from dragoman.serve.scheduler.scheduler import Scheduler
-from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceGroup
 from dragoman.serve.search.options import SearchOptions
-from tests.serve.engine.native.test_session_model import SLOTS, Specs, natively
+from tests.serve.engine.native.test_session_model import Specs, each_model, in_python, natively, two_layers
 from tests.serve.native.test_library import available_sets
 from tests.support.paths import ROOT
 from tests.support.searches import GRID
 from tests.support.shortlists import with_shortlist
-from tests.support.toy import random_model
 
 pytestmark = pytest.mark.skipif(bool(why_no_kernels()), reason=why_no_kernels())
 LIMIT = 20
@@ -50,30 +41,15 @@ class Listed(NamedTuple):
             specs.append(((*source.tolist(), manifest.eos_id), SearchOptions(LIMIT, **chosen)))
         return specs
 
-    def in_python(self, specs: Specs) -> list[DecodingSequence]:
-        metrics = Metrics(CollectorRegistry(), "python")
-        scheduler = Scheduler(SLOTS, 1000, 200, metrics)
-        runtime = load_sessions(self.bundle, 1, aligned=True).runtime(SLOTS)
-        engine = Engine(runtime, scheduler, metrics, self.bundle.manifest, shortlist=self.shortlist)
-        sequences = [DecodingSequence(*spec, SequenceGroup(lambda _: None)) for spec in specs]
-        scheduler.submit(sequences)
-        while not scheduler.idle:
-            engine.step()
-        return sequences
 
-
-@pytest.fixture(scope="module", params=product(("fp32", "int8"), ("self_attention", "ssru")), ids="-".join)
+@each_model
 def listed(
     request: pytest.FixtureRequest,
     tokenizer: Tokenizer,
     untrained: Callable[..., Bundle],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Listed:
-    sizes = {"encoder_layers": 2, "decoder_layers": 2, "max_source_tokens": 30, "max_target_tokens": 40}
-    precision, memory = request.param
-    model = random_model(3, tokenizer.vocabulary_size, decoder_memory=memory, **sizes)
-    heads = AttentionHead(layer=0, head=1), AttentionHead(layer=1, head=0)
-    bundle = untrained(f"two_layers_{precision}_{memory}", model, precision=precision, alignment_heads=heads)
+    bundle, model = two_layers(request.param, tokenizer.vocabulary_size, untrained)
     return Listed(*with_shortlist(bundle, model, tmp_path_factory.mktemp("listed")))
 
 
@@ -85,9 +61,10 @@ def best_ids(found: list[tuple[object, ...]]) -> tuple[int, ...]:
 
 def test_every_search_finds_what_the_engine_in_python_finds(listed: Listed) -> None:
     specs = listed.specs(3 * len(GRID), list(GRID.values()))
-    for (error, found), expected in zip(natively(listed.bundle, specs), listed.in_python(specs), strict=True):
-        assert error is type(expected.error)
-        assert [item[0] for item in found] == [item.target_ids for item in expected.hypotheses]
+    expected = in_python(listed.bundle, specs, listed.shortlist)
+    for (error, found), (expected_error, hypotheses) in zip(natively(listed.bundle, specs), expected, strict=True):
+        assert error is expected_error
+        assert [item[0] for item in found] == [item[0] for item in hypotheses]
 
 
 def test_a_translation_uses_its_candidates_alone(listed: Listed) -> None:
@@ -139,5 +116,5 @@ def test_the_fallback_of_the_operators_finds_the_same_tokens(listed: Listed, mon
     specs = listed.specs(9, [{}, {"beam_size": 3}])
     expected = natively(listed.bundle, specs)
     monkeypatch.setenv(INSTRUCTIONS_VARIABLE, FALLBACK)
-    sequences = listed.in_python(specs)
-    assert [item.best.target_ids for item in sequences] == [best_ids(found) for _, found in expected]
+    found = in_python(listed.bundle, specs, listed.shortlist)
+    assert [best_ids(hypotheses) for _, hypotheses in found] == [best_ids(hypotheses) for _, hypotheses in expected]

@@ -57,21 +57,6 @@ def test_the_loop_has_the_clock_of_python() -> None:
     assert before <= between <= after
 
 
-def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> None:
-    bench = running_native(slots=6)
-    engines = [bench.engine, bench.add_engine(6)[0]]
-    sequences = [DecodingSequence(*spec, SequenceGroup(bench.finished.extend)) for spec in specs_of(120)]
-    for engine in engines:
-        engine.start()
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda sequence: bench.scheduler.submit([sequence]), sequences))
-    eventually(lambda: bench.scheduler.idle)
-    for engine in engines:
-        engine.stop()
-    assert len(bench.finished) == len(sequences)
-    assert_alone(*sequences)
-
-
 async def test_requests_get_their_translations_in_the_event_loop() -> None:
     bench = running_native()
     async with running(bench):

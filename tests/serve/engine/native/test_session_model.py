@@ -12,9 +12,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from dragoman.model.network.translation_model import TranslationModel
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
-from dragoman.serve.bundle.manifest import AttentionHead
+from dragoman.serve.bundle.manifest import AttentionHead, Precision
+from dragoman.serve.bundle.shortlist import Shortlist
 from dragoman.serve.engine.engine import Engine
 from dragoman.serve.engine.engines import NativeEngine
 from dragoman.serve.engine.native.model import loop_config, open_model
@@ -38,14 +40,23 @@ Specs = Sequence[tuple[tuple[int, ...], SearchOptions]]
 Results = list[tuple[type, list[tuple[object, ...]]]]
 
 
-@pytest.fixture(scope="module", params=product(("fp32", "int8"), ("self_attention", "ssru")), ids="-".join)
-def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
-    """A random model with two layers and two alignment heads."""
+each_model = pytest.fixture(scope="module", params=product(("fp32", "int8"), ("self_attention", "ssru")), ids="-".join)
+
+
+def two_layers(
+    kind: tuple[Precision, Any], vocabulary_size: int, export: Callable[..., Bundle]
+) -> tuple[Bundle, TranslationModel]:
+    """Returns a random model with two layers and two alignment heads, of a precision and a memory of the decoder."""
     sizes = {"encoder_layers": 2, "decoder_layers": 2, "max_source_tokens": 30, "max_target_tokens": 40}
-    precision, memory = request.param
-    model = random_model(3, tokenizer.vocabulary_size, decoder_memory=memory, **sizes)
+    precision, memory = kind
+    model = random_model(3, vocabulary_size, decoder_memory=memory, **sizes)
     heads = AttentionHead(layer=0, head=1), AttentionHead(layer=1, head=0)
-    return untrained(f"two_layers_{precision}_{memory}", model, precision=precision, alignment_heads=heads)
+    return export(f"two_layers_{precision}_{memory}", model, precision=precision, alignment_heads=heads), model
+
+
+@each_model
+def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
+    return two_layers(request.param, tokenizer.vocabulary_size, untrained)[0]
 
 
 def settings_of(bundle: Bundle, **changes: Any) -> ServeSettings:
@@ -57,10 +68,11 @@ def results_of(sequences: Sequence[DecodingSequence]) -> Results:
     return [(type(sequence.error), list(map(bits, sequence.hypotheses))) for sequence in sequences]
 
 
-def in_python(bundle: Bundle, specs: Specs) -> Results:
+def in_python(bundle: Bundle, specs: Specs, shortlist: Shortlist | None = None) -> Results:
     metrics = Metrics(CollectorRegistry(), "python")
     scheduler = Scheduler(SLOTS, 1000, 200, metrics)
-    engine = Engine(load_sessions(bundle, 1, aligned=True).runtime(SLOTS), scheduler, metrics, bundle.manifest)
+    runtime = load_sessions(bundle, 1, aligned=True).runtime(SLOTS)
+    engine = Engine(runtime, scheduler, metrics, bundle.manifest, shortlist=shortlist)
     sequences = [DecodingSequence(*spec, SequenceGroup(lambda _: None)) for spec in specs]
     scheduler.submit(sequences)
     while not scheduler.idle:

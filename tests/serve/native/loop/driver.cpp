@@ -113,10 +113,6 @@ DRAGOMAN_API int64_t driver_line(Loop* loop, uint64_t* out, int64_t capacity) {
   return count;
 }
 
-DRAGOMAN_API double driver_uniform(uint64_t seed, uint64_t sample, uint64_t position) {
-  return uniform(seed, sample, position);
-}
-
 DRAGOMAN_API void driver_apply(const int64_t* target_ids, int64_t count, int32_t min_target_tokens, int32_t ngram_tokens,
                                float repetition_penalty, const int64_t* suppressed_ids, int64_t suppressed, int64_t end_id,
                                float* logits, int32_t vocabulary) {
