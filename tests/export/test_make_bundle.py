@@ -19,11 +19,10 @@ from dragoman.model.errors import RunError
 from dragoman.model.run import RunFolder, TrainedModel
 from dragoman.model.samples import Sample, read_samples
 from dragoman.model.search import generate_greedy
-from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from dragoman.model.tokenizer.tokenizer import EOS_ID, Tokenizer
 from dragoman.serve.bundle.bundle import ENCODER_FILE, WEIGHTS_FILE, Bundle, BundleError, write_manifest
 from dragoman.serve.bundle.manifest import BundleDirection, CacheSpec, GoldenSentence
 from dragoman.serve.bundle.tokenizer import TOKENIZER_FILE
-from dragoman.serve.runtime.placement import open_sessions
 from tests.support import toy
 from tests.support.cases import cases
 from tests.support.commands import Capture, refusal
@@ -32,24 +31,6 @@ from tests.support.toy import TOY_CONFIG, random_model, samples_of, toy_test_sen
 CASES = cases(__file__)
 
 EN_DE = BundleDirection(source="en", target="de")
-
-
-def test_the_runtime_reproduces_the_golden_sentences(toy_bundle: Path) -> None:
-    """One at a time; PyTorch translated them in one batch."""
-    bundle = Bundle.open(toy_bundle)
-    runtime = open_sessions(bundle, "cpu").runtime(1)
-    for sentence in bundle.golden:
-        length = np.array([len(sentence.source_ids)], np.int32)
-        runtime.encode(np.array([sentence.source_ids]), length, [[0]])
-        target_ids = [BOS_ID]
-        while len(target_ids) <= bundle.manifest.max_target_tokens:
-            position = np.array([len(target_ids) - 1], np.int32)
-            scores = runtime.step(np.arange(1), np.array(target_ids[-1:]), position, length)
-            token_id = int(scores.best(np.arange(1), 1)[1][0, 0])
-            if token_id == EOS_ID:
-                break
-            target_ids.append(token_id)
-        assert tuple(target_ids[1:]) == sentence.target_ids
 
 
 def test_golden_sentences_hold_text_and_tokens(toy_run: RunFolder, toy_bundle: Path) -> None:

@@ -100,25 +100,21 @@ def test_a_final_status_is_not_repeated(status: int, server: ScriptedServer) -> 
     assert (refused.value.status, refused.value.code, len(server.requests)) == (status, "Gone", 1)
 
 
-def test_a_hub_that_never_answers_is_given_up(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("answer", [scripted_server.silence, trickle(b"HTTP/1.1 200 OK\r\nx: ", b"x", 0.02)])
+def test_a_hub_that_never_answers_is_given_up(
+    answer: Answer, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.2)
-    assert "no answer in 0.2 s: check the network and HF_ENDPOINT" in refusal(server, scripted_server.silence)
+    assert "no answer in 0.2 s: check the network and HF_ENDPOINT" in refusal(server, answer)
     assert len(server.requests) == 1
 
 
-def test_headers_that_come_byte_by_byte_are_given_up(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.2)
-    assert "no answer in 0.2 s" in refusal(server, trickle(b"HTTP/1.1 200 OK\r\nx: ", b"x", 0.02))
-
-
-def test_a_body_that_stalls_is_given_up(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("answer", [stall_after(b"{", 100), trickle(b"HTTP/1.1 200 OK\r\n\r\n", b" ", 0.02)])
+def test_a_body_that_stalls_is_given_up(
+    answer: Answer, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "STALL_SECONDS", 0.2)
-    assert "stalls: less than 30,000 bytes in 0.2 s" in refusal(server, stall_after(b"{", 100))
-
-
-def test_a_body_that_comes_byte_by_byte_is_given_up(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "STALL_SECONDS", 0.2)
-    assert "stalls" in refusal(server, trickle(b"HTTP/1.1 200 OK\r\n\r\n", b" ", 0.02))
+    assert "stalls: less than 30,000 bytes in 0.2 s" in refusal(server, answer)
 
 
 def test_an_answer_ends_in_a_bounded_time(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:

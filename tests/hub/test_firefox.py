@@ -1,6 +1,5 @@
 """Models of Firefox Translations from a registry on this machine: which one, how it gets here, and what stays."""
 
-import errno
 import gzip
 import hashlib
 import shutil
@@ -8,7 +7,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -20,7 +18,6 @@ from dragoman.hub.install import find_bundle, install
 from dragoman.hub.names import FirefoxModel, HubError, parse_name
 from dragoman.hub.progress import watched
 from dragoman.hub.store import Store
-from dragoman.hub.unpack import Unpacker
 from dragoman.model.run import RunFolder
 from dragoman.serve.bundle.bundle import Bundle
 from tests.hub.conftest import NAME, left, refusal
@@ -301,29 +298,6 @@ def test_a_file_that_unpacks_without_end_takes_no_more_space_than_stated(
     assert max(sizes) == stated + 1
 
 
-def test_the_next_pull_continues_an_interrupted_download(listed: FakeHub, store: Store) -> None:
-    listed.interruptions.append(12_345)
-    fetch(store)
-    assert ("GET", f"firefox/{packed(listed)}", "bytes=12345-") in listed.requests
-
-
-def test_a_file_that_is_gone_is_named(listed: FakeHub, store: Store) -> None:
-    listed.lost.add(packed(listed))
-    assert f"{packed(listed)}: answers with status 404" in refusal(store, PAIR)
-
-
-def test_a_busy_host_is_waited_for(listed: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-
-    async def wait(seconds: float) -> None:
-        waits.append(seconds)
-
-    monkeypatch.setattr(connection, "pause", wait)
-    listed.failures += [(429, 7), (503, 2)]
-    fetch(store)
-    assert waits == [7, 2]
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -344,15 +318,6 @@ def test_a_record_that_states_what_cannot_be_is_refused_before_a_download(
 def test_a_record_without_a_file_that_the_conversion_needs_is_refused(role: str, listed: FakeHub, store: Store) -> None:
     del listed.registry.records[0]["files"][role]
     assert "expected model and vocab, or srcVocab and trgVocab" in refusal(store, PAIR)
-
-
-@pytest.mark.usefixtures("listed")
-def test_a_disk_that_becomes_full_while_a_file_is_unpacked_leaves_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Unpacker, "add", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
-    assert "the disk is full: needs " in refusal(store, PAIR)
-    assert not [name for name in left(store) if name.startswith(("downloads", "bundles", "names"))]
 
 
 def test_a_file_is_unpacked_while_it_arrives(

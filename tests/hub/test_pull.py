@@ -109,15 +109,6 @@ def test_a_damaged_package_is_downloaded_again(fake_hub: FakeHub, store: Store) 
     assert not [name for name in left(store) if name.startswith("downloads")]
 
 
-def test_a_damaged_package_with_a_negative_length_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = {"package_version": "1", "from_code": "en", "to_code": "de"}
-    with run_scripted_server() as server:
-        entries = [entry | {"links": [f"{server.address}/x.argosmodel"]}]
-        server.answers += [reply(json.dumps(entries).encode()), reply(length=0, content_length="-5")]
-        monkeypatch.setenv("ARGOS_PACKAGE_INDEX", server.address)
-        assert "the connection broke" in refusal(store, "argos:en-de")
-
-
 def test_a_pinned_revision_is_pulled_and_stays(hub: FakeHub, store: Store, checkpoint: dict[str, bytes]) -> None:
     repository = hub.repositories[NAME]
     (first,) = repository.commits
@@ -164,11 +155,11 @@ def test_the_next_pull_continues_an_interrupted_one(hub: FakeHub, store: Store, 
     assert not [item for item in left(store) if item.startswith("downloads")]
 
 
-@pytest.mark.parametrize(("file", "digest"), [(WEIGHTS, "sha256"), ("config.json", "sha1")])
-def test_a_file_with_a_wrong_hash_is_refused_and_removed(file: str, digest: str, hub: FakeHub, store: Store) -> None:
-    hub.damaged.add(file)
-    assert f"{file}: {digest} is " in refusal(store)
-    assert not [name for name in left(store) if Path(name).name.startswith(file)]
+def test_a_file_with_a_wrong_hash_is_refused_and_removed(hub: FakeHub, store: Store) -> None:
+    """Shards show the same of large files, which have another hash."""
+    hub.damaged.add("config.json")
+    assert "config.json: sha1 is " in refusal(store)
+    assert not [name for name in left(store) if Path(name).name.startswith("config.json")]
     hub.damaged.clear()
     assert install(store, NAME).directions == ("en-de",)
 
@@ -206,13 +197,6 @@ def test_another_model_is_refused_before_its_weights(hub: FakeHub, store: Store,
     hub.repositories["a/data"] = other = Repository()
     other.commit({"data.csv": b"1,2"})
     assert "a/data: has no file config.json" in refusal(store, "a/data")
-
-
-def test_too_little_space_is_refused_before_a_pull(hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage("/")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    assert "needs " in refusal(store)
-    assert pulled_files(hub) == []
 
 
 @pytest.mark.usefixtures("hub")

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
 
 from tests.support.firefox_registry import REGISTRY_PATH, FirefoxRegistry
-from tests.support.http_serving import serving
+from tests.support.http_serving import QuietHandler, serving
 
 # Files of this size are in LFS.
 MIN_LFS_BYTES = 10_000
@@ -46,7 +46,6 @@ class FakeHub:
         stalls: bytes after which the hub sends nothing more of the next responses with a large file.
         damaged: names of files that the hub sends with another content than it states.
         lost: names of files that the hub lists and does not have.
-        failures: status and wait in seconds of the next responses with a file of the registry.
         requests: method, path and range of each request.
     """
 
@@ -57,7 +56,6 @@ class FakeHub:
     stalls: list[int] = field(default_factory=list)
     damaged: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
-    failures: list[tuple[int, int]] = field(default_factory=list)
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
     address: str = ""
 
@@ -66,12 +64,9 @@ def git_id(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()  # noqa: S324 - as git does
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: FakeHub
-
-    def log_message(self, *_: object) -> None:
-        """Logs nothing."""
 
     def do_HEAD(self) -> None:
         """Answers without a body."""
@@ -153,9 +148,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self._head(304, {"ETag": etag})
             else:
                 self._file(content, {"ETag": etag})
-        elif self.hub.failures:
-            status, wait_seconds = self.hub.failures.pop(0)
-            self._head(status, {"Retry-After": str(wait_seconds)})
         else:
             self._file(None if path in self.hub.lost else self.hub.registry.files.get(path), {})
 

@@ -53,6 +53,8 @@ def mutate(data: DataObject, path: Path) -> None:
         path.write_bytes(draw_message(data, message))
     elif path.suffix == ".safetensors":
         path.write_bytes(draw_safetensors(data, content))
+    elif path.suffix == ".npz" and data.draw(st.booleans(), "directory"):  # which is at the end
+        path.write_bytes(draw_bytes(data, content[::-1])[::-1])
     else:
         path.write_bytes(draw_bytes(data, content))
 
@@ -129,8 +131,11 @@ def import_model(data: DataObject, folder: Path) -> None:
     from dragoman.export.imports.common import ImportedModelError, ImportOptions  # noqa: PLC0415 - loads PyTorch
     from dragoman.export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415 - see above
     from dragoman.export.imports.hugging_face import import_checkpoint  # noqa: PLC0415 - see above
+    from dragoman.export.imports.marian_files import import_marian_files  # noqa: PLC0415 - see above
 
     read = import_checkpoint if (folder / "vocab.json").exists() else import_ctranslate2
+    if any(folder.glob("*.npz")) or any(folder.glob("*.intgemm.bin")):
+        read = import_marian_files
     mutate(data, data.draw(st.sampled_from(sorted(path for path in folder.iterdir() if path.is_file())), "file"))
     path = folder
     if read is import_ctranslate2 and data.draw(st.booleans(), "package"):

@@ -1,13 +1,20 @@
 """Runs a handler of the standard library as an HTTP server of this machine, in a thread."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 
+class QuietHandler(BaseHTTPRequestHandler):
+    """A handler without logs."""
+
+    def log_message(self, *_: object) -> None:
+        """Logs nothing."""
+
+
 @contextmanager
-def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def serving(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
     """Yields the address of a server that ends with the block."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True

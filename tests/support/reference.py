@@ -14,18 +14,6 @@ def softmax(scores: Array) -> Array:
     return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
 
 
-def attention(queries: Array, keys: Array, values: Array, mask: NDArray[np.bool_]) -> Array:
-    """Attends with one head: softmax(Q K^T / sqrt(D)) V, where the mask is True (Vaswani et al. 2017, equation 1).
-
-    Queries are [T, D], keys and values [S, D], and the mask is [T, S].
-    """
-    rows = []
-    for query, allowed in zip(queries, mask, strict=True):
-        scores = np.array([query @ key / math.sqrt(len(query)) for key in keys[allowed]])
-        rows.append(softmax(scores) @ values[allowed])
-    return np.stack(rows)
-
-
 def layer_norm(states: Array, weight: Array, bias: Array, epsilon: float = 1e-5) -> Array:
     """Returns (x - mean) / sqrt(variance + epsilon) * weight + bias (Ba et al. 2016), over the last axis."""
     mean = states.mean(axis=-1, keepdims=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from threading import Event
 
-from tests.support.http_serving import serving
+from tests.support.http_serving import QuietHandler, serving
 
 # Writes an answer; the event is set when the test ends.
 Answer = Callable[["Handler"], None]
@@ -29,13 +29,10 @@ class ScriptedServer:
     address: str = ""
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler, BaseHTTPRequestHandler):
     """Answers as the script states."""
 
     server_of_test: ScriptedServer
-
-    def log_message(self, *_: object) -> None:
-        """Logs nothing."""
 
     def do_HEAD(self) -> None:
         self.do_GET()

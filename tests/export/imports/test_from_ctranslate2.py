@@ -24,7 +24,6 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.model.weights import TransformerWeights
 from tests.conftest import WORDS
 from tests.support.cases import cases
-from tests.support.comparisons import compare, write_imported
 from tests.support.ctranslate2_models import LIMIT, WANTED, make_model, model_file, refusal, translate, write_model
 from tests.support.marian import make_texts, marian_vocabulary, trained_marian, write_marian
 from tests.support.toy import OPTIONS, toy_test_sentences
@@ -186,15 +185,6 @@ def test_a_converted_marian_model_translates_like_ctranslate2(kind: str, tmp_pat
     # The padding token, which their converter removes and ours starts from.
     assert exportable.model.vocabulary_size == len(vocabulary)
     assert exportable.model.bos_id == exportable.model.pad_id == len(vocabulary) - 1
-
-
-@pytest.mark.parametrize("options", ["default", "modern"])
-def test_a_bundle_has_the_tokens_of_pytorch(options: str, tokenizer: Tokenizer, texts: Texts, tmp_path: Path) -> None:
-    spec = spec_of(make_model(tokenizer, **OPTIONS[options]), tokenizer.source_pieces)
-    exportable = import_ctranslate2(write_model(tmp_path / "m", spec, "int8", tokenizer), WANTED)
-    comparisons = compare(write_imported(exportable, tmp_path / "bundle", texts[:20]), exportable, texts)
-    assert len(comparisons) == SENTENCES
-    assert [comparison.text for comparison in comparisons if not comparison.identical] == []
 
 
 def test_vocabularies_of_earlier_versions_are_read(model_folder: Path) -> None:

@@ -13,7 +13,6 @@ from transformers import MarianTokenizer
 from dragoman import command_line
 from dragoman.export.imports.common import ImportedModelError, ImportOptions
 from dragoman.export.imports.hugging_face import import_checkpoint
-from dragoman.export.imports.marian import marian_positions
 from dragoman.export.source_model import Exportable
 from dragoman.model.search import generate_beam, generate_greedy
 from dragoman.serve.bundle.bundle import Bundle
@@ -148,11 +147,6 @@ def test_both_forms_of_parameters_are_read_alike(trained: Any, checkpoint: Path,
     states = [import_checkpoint(folder, OPTIONS).network.state_dict() for folder in (checkpoint, pickled)]
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-
-
-def test_position_encodings_are_those_of_transformers() -> None:
-    theirs = random_marian(len(VOCABULARY), max_position_embeddings=100).model.encoder.embed_positions.weight.detach()
-    torch.testing.assert_close(torch.from_numpy(marian_positions(100, 64)), theirs)
 
 
 def test_separate_vocabularies_of_different_sizes_are_read(tmp_path: Path) -> None:

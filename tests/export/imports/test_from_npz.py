@@ -1,7 +1,6 @@
 """Models in Marian's own format translate like CTranslate2, which converts them too."""
 
 import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import pytest
 import yaml
 from ctranslate2.converters import MarianConverter
 from ctranslate2.converters import marian as converter
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dragoman.export.imports.common import ImportedModelError, ImportOptions
@@ -128,26 +125,3 @@ def test_aliases_of_a_configuration_take_no_memory(write: Write) -> None:
 
 def test_a_folder_is_exported_and_served_by_its_path(write: Write, tmp_path: Path) -> None:
     assert install(Store(tmp_path / "cache"), str(write("base").rename(tmp_path / "my-en-de"))).directions == ("en-de",)
-
-
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_a_mutated_model_is_imported_or_refused_in_one_line(data: st.DataObject, fuzzed: Path) -> None:
-    content = bytearray((fuzzed / "original").read_bytes())
-    # Most bytes are weights: the directory at the end and the headers at the start decide.
-    near = st.one_of(st.integers(0, 4000), st.integers(len(content) - 8000, len(content) - 1))
-    for _ in range(data.draw(st.integers(1, 5))):
-        content[data.draw(near)] = data.draw(st.integers(0, 255))
-    (fuzzed / "model.npz").write_bytes(content)
-    try:
-        import_marian_files(fuzzed, WANTED)
-    except ImportedModelError as error:
-        assert str(error).isprintable()  # noqa: PT017 - some mutations change weights only
-
-
-@pytest.fixture
-def fuzzed(write: Write) -> Path:
-    """A folder whose model a test replaces by mutations of the original."""
-    folder = write("base")
-    shutil.copy(folder / "model.npz", folder / "original")
-    return folder

@@ -21,6 +21,8 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.ctranslate2_models import model_file, write_model
 from tests.support.hostile import attack
 from tests.support.marian import marian_vocabulary, random_marian, write_marian
+from tests.support.marian_npz import write_marian_npz
+from tests.support.marian_student import Student, write_student
 from tests.support.multilingual import write_mbart50, write_nllb
 from tests.support.shards import split_checkpoint
 from tests.support.toy import random_model
@@ -145,4 +147,6 @@ def test_mutations_are_read_or_refused(marian: Path, tokenizer: Tokenizer, tmp_p
     write_model(tmp_path / "ctranslate2", spec, tokenizer=tokenizer)
     copytree(marian, tmp_path / "marian")
     split_checkpoint(copytree(marian, tmp_path / "shards"))
-    attack("import", 3000 if thorough else 50, *[tmp_path / name for name in ("ctranslate2", "marian", "shards")])
+    write_marian_npz(tmp_path / "npz", tokenizer)
+    write_student(tmp_path / "student", Student().eval(), "bin")
+    attack("import", 3000 if thorough else 50, *sorted(tmp_path.iterdir()))

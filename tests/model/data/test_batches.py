@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dragoman.model.data.batches import Batch, BatchStream, TokenizedPairs, pad, plan_batches, sorted_batches
+from dragoman.model.data.batches import Batch, BatchStream, TokenizedPairs, plan_batches, sorted_batches
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 IDS = st.lists(st.integers(4, 99), min_size=1, max_size=20)
@@ -176,12 +176,6 @@ def test_inputs_begin_and_labels_end_with_a_special_token() -> None:
     assert batch.source_ids.tolist() == [[7, EOS_ID, PAD_ID], [5, 6, EOS_ID]]
     assert batch.target_inputs.tolist() == [[BOS_ID, 9, 10, 11], [BOS_ID, 8, PAD_ID, PAD_ID]]
     assert batch.target_labels.tolist() == [[9, 10, 11, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]]
-
-
-def test_padding_is_on_the_right() -> None:
-    padded = pad([[4], [5, 6, 7], [8, 9]])
-    assert padded.tolist() == [[4, PAD_ID, PAD_ID], [5, 6, 7], [8, 9, PAD_ID]]
-    assert padded.dtype == torch.int64
 
 
 def test_the_source_tokens_of_a_label_share_its_alignment() -> None:

@@ -4,11 +4,10 @@ import gzip
 import hashlib
 import os
 import shutil
-import threading
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
-from http.server import HTTPServer, SimpleHTTPRequestHandler
+from http.server import SimpleHTTPRequestHandler
 from itertools import permutations
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +19,7 @@ from dragoman.model.data import multi30k
 from dragoman.model.data.cleaning import Reason, read_training_data
 from dragoman.model.data.corpus import CorpusError, read_corpora, read_corpus
 from dragoman.model.data.multi30k import FOLDER_VARIABLE, TEXT_SHA256, Multi30kError, default_folder, multi30k_text
+from tests.support.http_serving import QuietHandler, serving
 from tests.support.paths import ROOT
 
 DATA = Path(os.environ.get(FOLDER_VARIABLE, ROOT.parent / "shared" / "data" / "multi30k"))
@@ -28,11 +28,8 @@ TEXT = b"Two dogs run.\nA man sings.\n"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{FOLDER_VARIABLE} names no folder with Multi30k")
 
 
-class QuietHandler(SimpleHTTPRequestHandler):
+class QuietFiles(QuietHandler, SimpleHTTPRequestHandler):
     """A file server without logs."""
-
-    def log_message(self, *_: Any) -> None:
-        """Discards the message."""
 
 
 @pytest.fixture
@@ -41,15 +38,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "home"
     folder.mkdir()
     (folder / "train.en.gz").write_bytes(gzip.compress(TEXT))
-    with HTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(partial(QuietFiles, directory=str(folder))) as address:
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        monkeypatch.setattr(multi30k, "HOME", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setattr(multi30k, "HOME", address)
         monkeypatch.setitem(TEXT_SHA256, "train.en.gz", hashlib.sha256(TEXT).hexdigest())
         yield folder
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -27,11 +27,6 @@ def test_auto_is_bfloat16_where_the_hardware_has_it(
     assert trainer_of(tmp_path, precision="auto").precision == expected
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_a_precision_that_is_named_is_taken(precision: str, tmp_path: Path) -> None:
-    assert trainer_of(tmp_path, precision=precision).precision == precision
-
-
 @pytest.mark.parametrize(
     ("selection", "monitor", "mode"),
     [("loss", "validation_loss", "min"), ("bleu", "validation_bleu", "max"), ("chrf", "validation_chrf", "max")],

@@ -2,11 +2,10 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Unpack
+from http.server import BaseHTTPRequestHandler
+from typing import Unpack
 
 import pytest
 
@@ -16,6 +15,7 @@ from dragoman.serve.local.errors import TranslationError
 from dragoman.serve.local.options import RequestFields
 from dragoman.serve.translation.fields import SearchFields
 from dragoman.serve.translation.response import TranslationResponse
+from tests.support.http_serving import QuietHandler, serving
 from tests.support.live import LiveService
 
 TIMEOUT_SECONDS = 60.0
@@ -32,7 +32,7 @@ def answer_with(answer: Callable[[str, int], Reply]) -> Iterator[tuple[int, list
     """
     requests: list[dict[str, str]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler, BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             status, headers, content = answer(body["text"][0], len(requests))
@@ -43,15 +43,8 @@ def answer_with(answer: Callable[[str, int], Reply]) -> Iterator[tuple[int, list
             self.end_headers()
             self.wfile.write(content.encode())
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server.server_port, requests
-        server.shutdown()
-        thread.join()
+    with serving(Handler) as address:
+        yield int(address.rpartition(":")[2]), requests
 
 
 def ask(port: int, text: str = "one", **wanted: Unpack[RequestFields]) -> TranslationResponse:

@@ -19,9 +19,7 @@ from dragoman import command_line
 from dragoman.protos import translation_pb2 as messages
 from dragoman.protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
 from tests.support.cases import cases
-from tests.support.certificates import Authority
 from tests.support.forked import ForkedPopen
-from tests.support.live import run_service
 from tests.support.scripted_server import reply, run_scripted_server
 
 CASES = cases(__file__)
@@ -304,17 +302,3 @@ def test_a_terminal_shows_the_progress_of_output_to_a_file(server: str, tmp_path
     assert b"1 lines" in os.read(terminal, 1 << 16)
     os.close(terminal)
     assert (tmp_path / "output").read_bytes() == b"ONE\n"
-
-
-def test_the_connection_options_are_used(bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    authority = Authority(tmp_path)
-    settings = {**authority.settings(), "tls_client_ca_file": authority.file, "api_keys": "secret"}
-    mine = authority.issue("client", "somebody")
-    with run_service(bundle_path, **settings) as live:
-        options = ["--server", live.grpc_target, "--tls-ca-file", str(authority.file)]
-        options += ["--tls-certificate-file", str(mine["certificate"]), "--tls-key-file", str(mine["key"])]
-        status, output, errors = translate(b"alpha\n", *options)
-        assert (status, output, "line 1: UNAUTHENTICATED" in errors) == (1, b"", True)
-        monkeypatch.setenv("DRAGOMAN_TRANSLATE_API_KEY", "secret")
-        status, output, errors = translate(b"alpha\n", *options)
-        assert (status, output.count(b"\n"), errors) == (0, 1, "")

@@ -100,11 +100,6 @@ def test_an_error_after_the_first_event_is_an_event_with_a_problem(stepwise: Liv
     assert problem == {"type": "about:blank", **internal}
 
 
-def test_an_error_before_the_first_event_sets_the_status(live: LiveService) -> None:
-    blank = live.post({"text": " "}, path=PATH)
-    assert (blank.status_code, blank.headers["content-type"]) == (400, "application/problem+json")
-
-
 def test_a_connection_is_used_again_after_a_stream(live: LiveService) -> None:
     with live.http() as client:
         for _ in range(3):

@@ -87,16 +87,6 @@ def test_unencrypted_requests_get_no_response(secured: LiveService) -> None:
     assert ask_grpc(secured, None) == "UNAVAILABLE"
 
 
-def test_a_client_that_does_not_trust_the_authority_sends_no_request(
-    secured: LiveService, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    stranger = Authority(tmp_path_factory.mktemp("stranger"))
-    with rest_client(secured, verify=stranger.context()) as client, pytest.raises(httpx.ConnectError):
-        client.get("/readyz")
-    assert ask_grpc(secured, stranger.credentials()) == "UNAVAILABLE"
-    assert secured.metric("requests_total") == 0
-
-
 def test_clients_without_a_certificate_get_only_probes(mutual: LiveService, authority: Authority) -> None:
     with rest_client(mutual, verify=authority.context()) as rest:
         assert [rest.get(path).status_code for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]

@@ -17,7 +17,6 @@ from dragoman.serve.grpc.call import abort, answer
 from dragoman.serve.observability.logs import RecordedRequest
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, run_service
-from tests.support.wire import translate_over_both
 
 SERVICE = "dragoman.v1.TranslationService"
 GOOD = TranslateRequest(text=["alpha beta."])
@@ -29,22 +28,6 @@ def status_of(call: Any) -> grpc.StatusCode:
     error: Any = raised.value
     code: grpc.StatusCode = error.code()
     return code
-
-
-@pytest.mark.parametrize(
-    "request_fields",
-    [
-        {"text": ["alpha beta.", LONG_TEXT, "one two three."], "source_language": "en", "target_language": "de"},
-        {"text": [LONG_TEXT], "options": {"max_target_tokens": 2}},
-    ],
-)
-def test_responses_equal_those_over_rest(live: LiveService, request_fields: dict[str, Any]) -> None:
-    translations = translate_over_both(live, request_fields)
-    assert len(translations) == len(request_fields["text"])
-    if "options" in request_fields:
-        assert (translations[0]["target_tokens"], translations[0]["finish_reason"]) == (2, "length")
-    timings = live.call(TranslateRequest(**request_fields)).timings
-    assert 0 < timings.inference_seconds < timings.total_seconds
 
 
 @pytest.mark.parametrize("message", [GOOD, TranslateRequest()], ids=["ok", "invalid"])
@@ -157,9 +140,3 @@ def test_reflection_lists_the_services(live: LiveService) -> None:
         database: Any = ProtoReflectionDescriptorDatabase(channel)
         assert set(database.get_services()) >= {SERVICE, "grpc.health.v1.Health"}
         assert database.FindFileContainingSymbol(SERVICE).package == "dragoman.v1"
-
-
-def test_an_unknown_method_is_unimplemented(live: LiveService) -> None:
-    with live.grpc_channel() as channel:
-        method: Any = channel.unary_unary(f"/{SERVICE}/Transcribe")
-        assert status_of(lambda: method(b"", timeout=WAIT_SECONDS)) is grpc.StatusCode.UNIMPLEMENTED

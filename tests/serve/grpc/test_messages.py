@@ -98,11 +98,6 @@ def test_a_field_of_a_later_version_is_ignored() -> None:
     assert parsed.text == ["a"]
 
 
-@given(st.binary())
-def test_any_bytes_are_parsed_or_rejected(data: bytes) -> None:
-    assert isinstance(parse_request(data), messages.TranslateRequest | InvalidRequestError)
-
-
 @given(st.lists(st.binary(max_size=100), min_size=1))
 def test_the_named_text_is_the_first_that_is_not_utf_8(texts: list[bytes]) -> None:
     parsed = parse_request(b"".join(field(TEXT_TAG, text) for text in texts))

@@ -39,12 +39,12 @@ class FakeCarrier:
         """Does nothing."""
 
 
-def serve(app: App, method: bytes = b"POST", body: bytes = b"", **options: bool) -> FakeCarrier:
+def serve(app: App, body: bytes = b"", **options: bool) -> FakeCarrier:
     """Runs an application for one request with a complete body."""
 
     async def run() -> FakeCarrier:
         output: Any = (carrier := FakeCarrier())
-        scope = make_scope(method, b"/a%20b?c=d", "1.1", [(b"host", b"x")], CONNECTION)
+        scope = make_scope(b"POST", b"/a%20b?c=d", "1.1", [(b"host", b"x")], CONNECTION)
         exchange = Exchange(carrier, output, scope, **{"keep_alive": True, "expects_continue": False, **options})
         exchange.add_body(body)
         exchange.end_body()
@@ -72,17 +72,6 @@ def test_a_whole_answer_is_one_write() -> None:
     assert data.startswith(b"HTTP/1.1 200 OK\r\ndate: ")
     assert data.endswith(b"\r\ncontent-length: 3\r\n\r\nabc")
     assert (carrier.ended, carrier.closing) == (True, False)
-
-
-def test_an_answer_of_unknown_size_is_chunked() -> None:
-    first, second = serve(answering(b"abc", b"")).writes
-    assert first.endswith(b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n")
-    assert second == b"0\r\n\r\n"
-
-
-def test_the_answer_to_head_has_no_body() -> None:
-    (data,) = serve(answering(b"abc", content_length="3"), b"HEAD").writes
-    assert data.endswith(b"content-length: 3\r\n\r\n")
 
 
 @pytest.mark.parametrize("closes", ["client", "application"])

@@ -57,13 +57,6 @@ def served(
     yield from serve_narrow(bundle_path, tmp_path_factory.mktemp("authority"), request.param, QUICK)
 
 
-@pytest.fixture
-def connect(live: LiveService) -> Iterator[Connect]:
-    """Connects to a service without TLS and with the usual limits."""
-    with ExitStack() as stack:
-        yield connect_to(stack, live)
-
-
 def closed(live: LiveService, reason: str) -> float:
     return live.metric("http_connections_closed_total", reason=reason)
 

@@ -4,14 +4,14 @@ import functools
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 
 import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.support.http_serving import serving
 from tests.support.paths import ROOT
 
 
@@ -21,11 +21,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("site")
     command = [str(Path(sys.executable).with_name("mkdocs")), "build", "--strict", "--site-dir", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True)
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
+    with serving(functools.partial(SimpleHTTPRequestHandler, directory=folder)) as address:
+        yield f"{address}/"
 
 
 def test_the_site_finds_words_has_linked_files_and_loads_nothing_from_elsewhere(browser: Browser, site: str) -> None:
