@@ -305,15 +305,6 @@ def int8_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle], toy: Any
 
 
 @pytest.fixture(scope="session")
-def modern_bundle(tokenizer: Tokenizer, once: Once, toy: Any) -> Bundle:
-    """A Transformer with pre-norm as graphs for GPUs in fp32."""
-    from tests.support.graph_models import MODELS  # noqa: PLC0415 - as for `toy`
-
-    model = toy.random_model(7, tokenizer.vocabulary_size, **MODELS["modern"])
-    return Bundle.open(once("modern", lambda out: toy.export_for_cuda(model, tokenizer, out)))
-
-
-@pytest.fixture(scope="session")
 def states_bundle(tokenizer: Tokenizer, once: Once, toy: Any) -> Bundle:
     """The wide model as graphs for GPUs in fp32; its aligned decoder returns the attention of two heads."""
     model = toy.random_model(1, tokenizer.vocabulary_size, **toy.WIDE)

@@ -71,19 +71,6 @@ def test_run_bundle_and_server_have_equal_figures(names: list[str], data: str, o
     ]
 
 
-def test_the_figures_are_those_of_the_translations(poor: Path, data: str, corpus: Corpus, capsys: Capture) -> None:
-    command_line.run("evaluate", [str(poor), "--data", data, "--literature"])
-    expected = format_evaluations([evaluate(corpus, poor.read_text().splitlines(), None, literature=True)])
-    assert capsys.readouterr().out == f"system    {poor} (file)\ndata      {data}, test\n\n{expected}\n"
-
-
-def test_written_translations_are_evaluated_again(toy_bundle: Path, data: str, output: Path, capsys: Capture) -> None:
-    command_line.run("evaluate", [str(toy_bundle), "--data", data, "--output", str(output)])
-    first = capsys.readouterr().out.split("\n\n", 1)[1]
-    command_line.run("evaluate", [str(output), "--data", data])
-    assert capsys.readouterr().out.split("\n\n", 1)[1] == first
-
-
 def test_a_baseline_is_compared(toy_bundle: Path, poor: Path, data: str, output: Path, capsys: Capture) -> None:
     command_line.run("evaluate", [str(toy_bundle), "--data", data, "--baseline", str(poor), "--output", str(output)])
     ours, theirs = output.read_text().splitlines(), poor.read_text().splitlines()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dragoman.export.teacher_forcing import Pair, _Pass
 from dragoman.export.torch_weights import to_weights
@@ -25,10 +25,6 @@ def model(request: pytest.FixtureRequest) -> Transformer:
 def make_model(options: str = "default") -> Transformer:
     depths = {"encoder_layers": 2, "decoder_layers": 2}
     return random_model(5, VOCABULARY, **{**depths, **OPTIONS[options]})
-
-
-def parameters_of(module: nn.Module) -> dict[str, reference.Array]:
-    return {name: parameter.detach().double().numpy() for name, parameter in module.named_parameters()}
 
 
 def test_the_logits_are_those_of_the_formulas(model: Transformer) -> None:

@@ -92,12 +92,6 @@ def test_the_last_tenth_is_held_out(unbroken: RunFolder) -> None:
     assert lines == [f"en\tde\t{sentence}" for sentence in toy_sentences()[270:300]]
 
 
-def test_another_seed_gives_other_parameters(arguments: list[str], unbroken: RunFolder, tmp_path: Path) -> None:
-    other = start(arguments, tmp_path / "run", "--training.seed", "2")
-    ours, theirs = parameters(other.last_checkpoint), parameters(unbroken.last_checkpoint)
-    assert not torch.equal(ours["model.embedding.weight"], theirs["model.embedding.weight"])
-
-
 def test_a_killed_run_ends_like_an_unbroken_one(arguments: list[str], tmp_path: Path) -> None:
     longer = [*arguments, "--training.max-steps", "60"]
     killed = RunFolder(tmp_path / "killed")
@@ -114,11 +108,11 @@ def test_a_killed_run_ends_like_an_unbroken_one(arguments: list[str], tmp_path: 
     assert_same_end(start(longer, killed.path), start(longer, tmp_path / "unbroken"))
 
 
-@pytest.mark.parametrize("call", [3, 8, 9, 17, 23])
+@pytest.mark.parametrize("call", [3, 9, 23])
 def test_a_run_with_every_option_ends_like_an_unbroken_one(
     arguments: list[str], unbroken_full: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
-    """A step takes two batches, so calls 9 and 17 are the first ones after a checkpoint."""
+    """A step takes two batches, so call 9 is the first one after a checkpoint."""
     with monkeypatch.context() as patch:
         fail_once(patch, "training_step", call)
         with pytest.raises(RuntimeError, match="out of memory"):
@@ -126,8 +120,10 @@ def test_a_run_with_every_option_ends_like_an_unbroken_one(
     assert_same_end(start(arguments, tmp_path / "broken", *FULL), unbroken_full)
 
 
-def test_sampling_and_averages_change_the_model(arguments: list[str], unbroken: RunFolder, tmp_path: Path) -> None:
-    for number, option in enumerate(("subword-sampling=0.3", "averaging=last", "r-drop=1", "accumulated-batches=2")):
+def test_seed_sampling_and_averages_change_the_model(arguments: list[str], unbroken: RunFolder, tmp_path: Path) -> None:
+    for number, option in enumerate(
+        ("seed=2", "subword-sampling=0.3", "averaging=last", "r-drop=1", "accumulated-batches=2")
+    ):
         other = start(arguments, tmp_path / str(number), f"--training.{option}", "--model.dropout=0.1")
         ours, theirs = parameters(other.last_checkpoint), parameters(unbroken.last_checkpoint)
         assert not torch.equal(ours["model.embedding.weight"], theirs["model.embedding.weight"]), option
@@ -148,21 +144,17 @@ def test_two_processes_train_like_one_that_takes_two_batches_a_step(arguments: l
         torch.testing.assert_close(value, theirs[name], rtol=1e-3, atol=1e-4)
 
 
-def test_training_stops_when_patience_ends(arguments: list[str], tmp_path: Path) -> None:
+def test_training_stops_when_patience_ends_and_stays_stopped(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The learning rate is so high that every later validation is worse than the first."""
-    options = ["--training.patience=2", "--training.validation-every-steps=2", "--training.max-steps=60"]
-    run = start(arguments, tmp_path / "run", *options, "--training.learning-rate=9")
-    assert run.done.exists()
-    assert torch.load(run.last_checkpoint, weights_only=True)["global_step"] < 60
-
-
-def test_patience_that_ended_stays_ended(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["--training.patience=2", "--training.validation-every-steps=2", "--training.max-steps=60"]
     with monkeypatch.context() as patch:
         patch.delattr("dragoman.model.training.train.plot_curves")
         with pytest.raises(NameError):
             start(arguments, tmp_path, *options, "--training.learning-rate=9")
     last = RunFolder(tmp_path).last_checkpoint
+    assert torch.load(last, weights_only=True)["global_step"] < 60
     before = last.read_bytes()
     assert start(arguments, tmp_path, *options, "--training.learning-rate=9").done.exists()
     assert last.read_bytes() == before
@@ -181,10 +173,7 @@ def test_a_finished_run_has_its_curves_drawn(unbroken: RunFolder) -> None:
 
 @pytest.mark.parametrize(
     "moment",
-    [
-        *(("training_step", call) for call in (1, 5, 6, 9, 12)),
-        *(("validation_step", call) for call in (1, 2, 3, 4, 5, 6)),
-    ],
+    [*(("training_step", call) for call in (1, 6, 9)), *(("validation_step", call) for call in (1, 2, 5))],
     ids=str,
 )
 def test_a_run_that_fails_anywhere_ends_like_an_unbroken_one(

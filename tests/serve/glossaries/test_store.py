@@ -42,24 +42,6 @@ def changes(store: Glossaries, glossary_id: str) -> Iterator[Callable[[], object
     yield lambda: store.delete(glossary_id)
 
 
-def test_a_glossary_is_found_as_it_was_stored(store: Glossaries) -> None:
-    made = store.create("farm", [dictionary(HOUSE, DOG), dictionary(HOUSE, target="fr")])
-    assert made.dictionaries == (DictionarySummary("en", "de", 2), DictionarySummary("en", "fr", 1))
-    assert store.get(made.id) == made
-    assert store.entries(made.id, "en", "de") == (HOUSE, DOG)
-    other = store.create("farm", [dictionary(DOG)])
-    assert store.list_all() == [made, other]
-
-
-def test_a_deleted_glossary_is_unknown(store: Glossaries) -> None:
-    made = store.create("farm", [dictionary(HOUSE)])
-    store.delete(made.id)
-    assert store.list_all() == []
-    for use in (store.get, store.delete, lambda item: store.entries(item, "en", "de")):
-        with pytest.raises(errors.GlossaryNotFoundError):
-            use(made.id)
-
-
 @pytest.mark.parametrize("unstorable", ["\ud800", "a\0b", "a" * 10_000])
 def test_what_no_database_takes_as_an_id_or_a_language_is_unknown(
     tmp_path: Path, state_url: str | None, unstorable: str
@@ -86,15 +68,6 @@ def test_replacing_a_glossary_keeps_nothing_but_its_id(store: Glossaries) -> Non
     assert replaced.changed_seconds >= made.changed_seconds
     assert replaced.dictionaries == (DictionarySummary("en", "de", 1),)
     assert store.entries(made.id, "en", "de") == (DOG,)
-
-
-def test_a_change_adds_entries_and_replaces_those_of_the_same_terms(store: Glossaries) -> None:
-    made = store.create("farm", [dictionary(HOUSE, DOG)])
-    other = Entry("house", ("Gebäude",))
-    changed = store.change(made.id, "zoo", [dictionary(other, Entry("cat", ("Katze",))), dictionary(DOG, target="fr")])
-    assert changed.name == "zoo"
-    assert store.entries(made.id, "en", "de") == (other, DOG, Entry("cat", ("Katze",)))
-    assert store.entries(made.id, "en", "fr") == (DOG,)
 
 
 def test_one_dictionary_is_replaced_added_and_deleted(store: Glossaries) -> None:

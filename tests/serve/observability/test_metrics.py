@@ -155,10 +155,3 @@ def test_a_request_is_counted_by_its_model(bench: Bench) -> None:
     labels = {"protocol": "grpc", "method": "translate", "outcome": "ok"}
     assert [bench.value("requests_total", model=model, **labels) for model in ("tiny", NO_MODEL)] == [1, 2]
     assert bench.plain("inflight_requests") == 0
-
-
-def test_reloads_are_counted_by_outcome_and_the_last_failures_are_a_gauge(bench: Bench) -> None:
-    for failed, counts in ((2, (0, 1, 2)), (0, (1, 1, 0))):
-        bench.service.observe_reload(failed)
-        outcomes = [bench.plain("reloads_total", outcome=outcome) for outcome in ("ok", "failed")]
-        assert (*outcomes, bench.plain("reload_failed_models")) == counts

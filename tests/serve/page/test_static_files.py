@@ -1,6 +1,5 @@
 """The files of the page and of the API documentation: tags, compression, headers, keys, and no other origin."""
 
-import gzip
 from pathlib import Path
 
 import httpx
@@ -32,11 +31,6 @@ def test_a_file_is_sent_once_and_then_only_its_tag(address: str, path: str) -> N
         assert plain.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
         again = client.get(path, headers={"if-none-match": plain.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
-
-
-def test_a_compressed_file_is_the_file() -> None:
-    for file in find_assets("dragoman.serve.page", "static").values():
-        assert gzip.decompress(file.compressed) == file.content
 
 
 def test_the_documentation_loads_nothing_from_elsewhere(browser: Browser, address: str) -> None:

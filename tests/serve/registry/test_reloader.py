@@ -322,23 +322,6 @@ def test_an_endless_load_fails_and_the_next_one_works(limited: LiveService, fold
     assert text_of(limited, "a") == expected(tokenizer, 9)
 
 
-def test_endless_verification_fails_and_the_next_one_works(
-    folder: Path, tokenizer: Tokenizer, slow: GatedModel
-) -> None:
-    given: list[Model] = [slow, FakeModel(2)]
-    models: dict[str, Any] = {"c": lambda: [given.pop(0)]}
-
-    def load(_: ServeSettings, bundle: Bundle) -> list[Model]:
-        return models.get(bundle.folder.name, lambda: [FakeModel(2)])()  # type: ignore[no-any-return]
-
-    with run(folder, load) as (live, _):
-        put_bundle(folder / "c", tokenizer, direction("en-fr", 8))
-        with impatient(live):
-            assert set(reload(live, 422)["failed"]) == {"c"}
-        assert reload(live) == {"loaded": ["c"], "unchanged": ["a", "b"]}
-        assert text_of(live, "c") == expected(tokenizer, 8)
-
-
 def test_too_many_stuck_loads_end_all_loads_until_one_of_them_ends(
     limited: LiveService, folder: Path, tokenizer: Tokenizer, stuck: threading.Event
 ) -> None:

@@ -190,25 +190,6 @@ def test_concurrent_submissions_never_exceed_the_bound(make_scheduler: MakeSched
     assert scheduler.waiting == 24
 
 
-@each_scheduler
-@pytest.mark.parametrize("running", [False, True])
-def test_a_sequence_is_dropped_at_its_deadline_or_cancellation_while_every_slot_is_taken(
-    make_scheduler: MakeScheduler, *, running: bool
-) -> None:
-    clock = FakeClock()
-    scheduler = make_scheduler(clock=clock)
-    expired, cancelled = make_sequence(1, 5.0), make_sequence(fairness_key="other")
-    scheduler.submit([expired, cancelled])
-    clock.seconds = 4.9
-    assert scheduler.schedule(0, 4 * running) == []
-    assert (expired.error, cancelled.error) == (None, None)
-    scheduler.cancel(cancelled)
-    clock.seconds = 5.0
-    assert scheduler.schedule(0, 4 * running) == []
-    assert isinstance(expired.error, errors.DeadlineExceededError)
-    assert isinstance(cancelled.error, errors.CancelledError)
-
-
 def test_times_and_ends_of_sequences_are_measured() -> None:
     clock, registry = FakeClock(1.0), CollectorRegistry()
     scheduler = Scheduler(4, 4, 100, Metrics(registry, model="tiny"), clock)

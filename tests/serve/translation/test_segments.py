@@ -15,7 +15,6 @@ from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.protect.alignment import Alignment
 from dragoman.serve.search.hypothesis import FinishReason
 from dragoman.serve.search.options import SearchOptions
-from dragoman.serve.translation.fields import is_blank
 from dragoman.serve.translation.job import Job, SegmentedText
 from dragoman.serve.translation.renderer import Renderer, TextParts
 from dragoman.serve.translation.response import TokenScore, Translation, TranslationDelta
@@ -199,17 +198,6 @@ def test_the_limit_of_sentences_holds_for_all_texts_together() -> None:
     with pytest.raises(InvalidRequestError) as refused:
         segment(*texts, max_sentences=3)
     assert (refused.value.field, "3" in refused.value.problem) == ("text", True)
-
-
-PERSIAN = "\u0646\u0645\u06cc\u200c\u062f\u0627\u0646\u0645. \u200d\n\n A"
-
-
-@pytest.mark.parametrize("text", ["A dog.\n\u200b\n\u200bA cat.", "A dog. \u2060 \x01\r\n\ufeff", PERSIAN])
-def test_blank_lines_are_kept_and_zero_width_characters_stay_inside_words(text: str) -> None:
-    segmented = split_text(text, "en", anything, ANY)
-    assert segmented.join(segmented.sentences) == text
-    assert not any(map(is_blank, segmented.sentences))
-    assert is_blank("".join(segmented.gaps))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from tests.support.live import LiveService, run_service
 CASES = cases(__file__)
 
 PAIR = {"source": "en", "target": "de"}
-BACK = {"q": TEXT, "source": "de", "target": "en"}
 
 
 def ask(live: LiveService, path: str = "/translate", **parameters: Any) -> httpx.Response:

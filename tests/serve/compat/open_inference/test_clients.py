@@ -78,14 +78,6 @@ def test_tensors_may_be_json(live: LiveService, far: Call) -> None:
     assert as_json == as_bytes
 
 
-@pytest.mark.parametrize("coding", ["gzip", "deflate"])
-def test_compressed_requests_are_read(live: LiveService, far: Call, coding: str) -> None:
-    call = triton_calls.http_infer
-    coded = {"request_compression_algorithm": coding, "response_compression_algorithm": coding}
-    answer = far(call, address(live, call), "fake", TEXTS, shape=[3], **coded)
-    assert texts_of(answer) == [translation["text"] for translation in translations(live, TEXTS)]
-
-
 @pytest.mark.parametrize("call", INFER)
 def test_a_client_chooses_among_the_outputs(live: LiveService, far: Call, call: Call) -> None:
     answer = far(call, address(live, call), "fake", TEXTS, shape=[3], outputs=["score"])
@@ -99,12 +91,6 @@ def test_options_are_parameters(live: LiveService, far: Call, call: Call) -> Non
     numbers = {"beam_size": 3, "length_penalty": 0.5, "max_target_tokens": 4}
     expected = translations(live, TEXTS, options=numbers, split_sentences=False, source_language="en")
     assert texts_of(answer) == [item["text"] for item in expected]
-
-
-@pytest.mark.parametrize("call", INFER)
-def test_priority_and_timeout_of_the_clients_apply(live: LiveService, far: Call, call: Call) -> None:
-    answer = far(call, address(live, call), "fake", TEXTS, shape=[3], priority=2, timeout=20_000_000)
-    assert len(texts_of(answer)) == 3
 
 
 @pytest.mark.parametrize("call", INFER)

@@ -137,18 +137,6 @@ def test_generated_text_is_streamed(live: LiveService, stream: bool | None) -> N
     assert (len(events) == 1) == (stream is False)
 
 
-def test_an_error_before_the_first_event_sets_the_status(live: LiveService) -> None:
-    answer = live.post({"text_input": " "}, path=f"{MODEL}/generate_stream")
-    assert answer.status_code == 400
-    assert error_field(answer) == "text_input[0]"
-
-
-def test_the_timeout_is_in_microseconds(gated: LiveService, model: GatedModel) -> None:
-    model.gate.clear()
-    answer = gated.post({**GOOD, "parameters": {"timeout": 50_000}}, path=INFER)
-    assert (answer.status_code, set(answer.json())) == (504, {"error"})
-
-
 def test_a_full_queue_returns_a_retry_delay(gated: LiveService, model: GatedModel) -> None:
     model.gate.clear()
     with open_call(gated, REST, LONG_TEXT), open_call(gated, REST, LONG_TEXT):

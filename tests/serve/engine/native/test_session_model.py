@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from dragoman.model.network.translation_model import TranslationModel
+from dragoman.model.network.transformer import Transformer
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from dragoman.serve.bundle.manifest import AttentionHead, Precision
@@ -45,7 +45,7 @@ each_model = pytest.fixture(scope="module", params=product(("fp32", "int8"), ("s
 
 def two_layers(
     kind: tuple[Precision, Any], vocabulary_size: int, export: Callable[..., Bundle]
-) -> tuple[Bundle, TranslationModel]:
+) -> tuple[Bundle, Transformer]:
     """Returns a random model with two layers and two alignment heads, of a precision and a memory of the decoder."""
     sizes = {"encoder_layers": 2, "decoder_layers": 2, "max_source_tokens": 30, "max_target_tokens": 40}
     precision, memory = kind
