@@ -1,4 +1,4 @@
-"""A small model in CTranslate2's format."""
+"""Small models in the formats of other toolkits, and texts for them."""
 
 from pathlib import Path
 from shutil import copytree
@@ -8,6 +8,25 @@ import pytest
 from benchmarks.systems.ctranslate2_system import spec_of
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.ctranslate2_models import make_model, write_model
+from tests.support.marian import make_texts, marian_vocabulary, random_marian, write_marian
+from tests.support.marian_student import Student
+
+
+@pytest.fixture(scope="session")
+def texts(pytestconfig: pytest.Config) -> tuple[str, ...]:
+    return make_texts(5, 200 if pytestconfig.getoption("thorough") else 40)
+
+
+@pytest.fixture(scope="session")
+def student() -> Student:
+    return Student().eval()
+
+
+@pytest.fixture(scope="session")
+def marian(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of Hugging Face in one file."""
+    vocabulary = marian_vocabulary()
+    return write_marian(tmp_path_factory.mktemp("marian") / "m", random_marian(len(vocabulary)), vocabulary)
 
 
 @pytest.fixture(scope="session")

@@ -32,11 +32,6 @@ def texts(pytestconfig: pytest.Config) -> tuple[str, ...]:
     return make_texts(7, 200 if pytestconfig.getoption("thorough") else 8)
 
 
-@pytest.fixture(scope="module")
-def student() -> Student:
-    return Student().eval()
-
-
 @torch.inference_mode()
 def expected_of(student: Student, source: Sequence[int], beam_size: int) -> tuple[int, ...]:
     """Returns the translation that the reference of the search finds by Marian's equations."""

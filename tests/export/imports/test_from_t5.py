@@ -18,7 +18,7 @@ from dragoman.export.source_model import Exportable, find_direction
 from tests.support.cases import cases
 from tests.support.comparisons import targets, write_imported
 from tests.support.ctranslate2_models import translate
-from tests.support.marian import make_texts, translate_words
+from tests.support.marian import translate_words
 from tests.support.multilingual import generate
 from tests.support.t5 import INSTRUCTION, write_ctranslate2, write_t5
 
@@ -30,11 +30,6 @@ OPTIONS = ImportOptions("en", "de", max_source_tokens=40, max_target_tokens=LIMI
 KINDS = ("t5", "t5-1.1", "mt5", "madlad")
 SPECIAL = (0, 1)
 TRAINING_STEPS = 1500
-
-
-@pytest.fixture(scope="module")
-def texts(pytestconfig: pytest.Config) -> tuple[str, ...]:
-    return make_texts(5, 200 if pytestconfig.getoption("thorough") else 40)
 
 
 def sources_of(exportable: Exportable, texts: tuple[str, ...]) -> list[tuple[int, ...]]:

@@ -20,7 +20,6 @@ from dragoman.export.imports.hugging_face import import_checkpoint
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.ctranslate2_models import model_file, write_model
 from tests.support.hostile import attack
-from tests.support.marian import marian_vocabulary, random_marian, write_marian
 from tests.support.marian_npz import write_marian_npz
 from tests.support.marian_student import Student, write_student
 from tests.support.multilingual import write_mbart50, write_nllb
@@ -30,12 +29,6 @@ from tests.support.toy import random_model
 OPTIONS = ImportOptions("en", "de")
 DEEP = "[" * 100_000
 LANGUAGES = json.dumps({"from_code": "en", "to_code": "de"})
-
-
-@pytest.fixture(scope="module")
-def marian(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    vocabulary = marian_vocabulary()
-    return write_marian(tmp_path_factory.mktemp("marian") / "m", random_marian(len(vocabulary)), vocabulary)
 
 
 @pytest.fixture

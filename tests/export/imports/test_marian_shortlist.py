@@ -17,11 +17,6 @@ from tests.support.marian_student import PIECES, Student, write_shortlist, write
 CASES = cases(__file__)
 
 
-@pytest.fixture(scope="module")
-def student() -> Student:
-    return Student().eval()
-
-
 @pytest.fixture
 def folder(student: Student, tmp_path: Path) -> Path:
     return write_student(tmp_path / "model", student, "npz")

@@ -22,7 +22,6 @@ from tests.support import multilingual
 from tests.support.cases import cases
 from tests.support.comparisons import LIMIT, answers, write_imported
 from tests.support.ctranslate2_models import translate
-from tests.support.marian import make_texts
 from tests.support.multilingual import generate, write_ctranslate2, write_m2m100, write_mbart50, write_nllb
 
 CASES = cases(__file__)
@@ -44,11 +43,6 @@ TRUE_CASES = [
 TRAINING_STEPS = 400
 # Codes of several standards; the second direction is named by those of FLORES.
 PAIRS = (("en", "de"), ("deu_Latn", "zh"))
-
-
-@pytest.fixture(scope="module")
-def texts(pytestconfig: pytest.Config) -> Texts:
-    return make_texts(5, 200 if pytestconfig.getoption("thorough") else 40)
 
 
 @pytest.mark.parametrize("kind", WRITERS)

@@ -19,7 +19,6 @@ from dragoman.export.imports.hugging_face import import_checkpoint
 from dragoman.export.imports.shards import MAX_SHARDS, read_index
 from dragoman.model.weights import TransformerWeights
 from tests.support.cases import cases
-from tests.support.marian import marian_vocabulary, random_marian, write_marian
 from tests.support.mutations import draw_json
 from tests.support.shards import INDEX, PICKLED_INDEX, read_places, split_checkpoint, write_index
 
@@ -28,17 +27,10 @@ CASES = cases(__file__)
 OPTIONS = ImportOptions("en", "de")
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint in one file."""
-    vocabulary = marian_vocabulary()
-    return write_marian(tmp_path_factory.mktemp("marian") / "m", random_marian(len(vocabulary)), vocabulary)
-
-
 @pytest.fixture
-def folder(whole: Path, tmp_path: Path) -> Path:
+def folder(marian: Path, tmp_path: Path) -> Path:
     """A copy in three shards."""
-    split_checkpoint(copytree(whole, tmp_path / "m"))
+    split_checkpoint(copytree(marian, tmp_path / "m"))
     return tmp_path / "m"
 
 
@@ -48,8 +40,8 @@ def weights(folder: Path) -> TransformerWeights:
     return model
 
 
-def check_equal(folder: Path, whole: Path) -> None:
-    ours, expected = weights(folder).parameters, weights(whole).parameters
+def check_equal(folder: Path, other: Path) -> None:
+    ours, expected = weights(folder).parameters, weights(other).parameters
     assert ours.keys() == expected.keys()
     for name in expected:
         np.testing.assert_array_equal(ours[name], expected[name])
@@ -62,24 +54,24 @@ def refusal(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("index", [INDEX, PICKLED_INDEX])
-def test_shards_have_the_parameters_of_one_file(index: str, whole: Path, tmp_path: Path) -> None:
-    copytree(whole, tmp_path / "m")
+def test_shards_have_the_parameters_of_one_file(index: str, marian: Path, tmp_path: Path) -> None:
+    copytree(marian, tmp_path / "m")
     assert len(split_checkpoint(tmp_path / "m", index)) == 3
-    check_equal(tmp_path / "m", whole)
+    check_equal(tmp_path / "m", marian)
 
 
-def test_shards_of_transformers_have_the_parameters_of_one_file(whole: Path, tmp_path: Path) -> None:
-    copytree(whole, tmp_path / "m")
+def test_shards_of_transformers_have_the_parameters_of_one_file(marian: Path, tmp_path: Path) -> None:
+    copytree(marian, tmp_path / "m")
     (tmp_path / "m" / "model.safetensors").unlink()
-    MarianMTModel.from_pretrained(whole).save_pretrained(tmp_path / "m", max_shard_size="100KB")
+    MarianMTModel.from_pretrained(marian).save_pretrained(tmp_path / "m", max_shard_size="100KB")
     assert len(read_index(tmp_path / "m" / INDEX)) > 1
-    check_equal(tmp_path / "m", whole)
+    check_equal(tmp_path / "m", marian)
 
 
-def test_one_file_precedes_shards(folder: Path, whole: Path) -> None:
-    (folder / "model.safetensors").write_bytes((whole / "model.safetensors").read_bytes())
+def test_one_file_precedes_shards(folder: Path, marian: Path) -> None:
+    (folder / "model.safetensors").write_bytes((marian / "model.safetensors").read_bytes())
     (folder / INDEX).write_bytes(b"{")
-    check_equal(folder, whole)
+    check_equal(folder, marian)
 
 
 def change_tensors(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None:

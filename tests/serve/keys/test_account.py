@@ -1,7 +1,6 @@
 """Accounts: what counts, what is refused, and that counts are exact after an orderly stop."""
 
 import asyncio
-import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -104,29 +103,6 @@ async def test_a_changed_limit_applies_to_the_next_request(state: State) -> None
     assert accounts.of(key_of(characters=None)) is account
     await send(account, 5)
     assert await used(account) == 15
-
-
-async def test_counts_of_processes_are_exact_after_their_orderly_stop(state: State) -> None:
-    quota, total = 40_000, 0
-    for round_number in range(3):
-        processes = [Accounts(state) for _ in range(4)]
-        chances = random.Random(round_number)
-
-        async def load(accounts: Accounts, sizes: list[int]) -> int:
-            answered = 0
-            for size in sizes:
-                with suppress(QuotaExceededError):
-                    await send(accounts.of(key_of(characters=quota)), size)
-                    answered += size
-                if size % 7 == 0:
-                    await accounts.write()
-            return answered
-
-        sizes = [[chances.randrange(300) for _ in range(30)] for _ in processes]
-        total += sum(await asyncio.gather(*map(load, processes, sizes)))
-        await asyncio.gather(*(process.close() for process in processes))
-        assert UsageStore(state, "reader").used("id-0", await month_of(processes[0])) == total
-    assert quota - 300 < total <= quota
 
 
 async def test_a_write_that_is_canceled_ends_before_the_final_counts(

@@ -116,16 +116,6 @@ def test_rows_of_a_source_read_one_slot(sessions: NativeSessions) -> None:
         assert {item.tobytes() for item in actual} == {expected.tobytes()}
 
 
-def test_rows_may_be_any_in_any_order(sessions: NativeSessions) -> None:
-    every, some = Steps(sessions), Steps(sessions)
-    rows, zeros = np.array([4, 1, 3]), np.zeros(ROWS, np.int32)
-    expected = every.runtime.step(ALL, ALL + 5, zeros, every.lengths, scored_rows=ALL, best_count=3)
-    actual = some.runtime.step(rows, rows + 5, zeros[:3], some.lengths[rows], scored_rows=rows[1:], best_count=3)
-    assert bits(actual.best(rows, 3)) == bits(expected.best(rows, 3))
-    assert actual.fetch(rows[1:]).tobytes() == expected.fetch(rows[1:]).tobytes()
-    assert actual.of(rows[1:], rows[1:]).tobytes() == expected.of(rows[1:], rows[1:]).tobytes()
-
-
 def test_only_filled_blocks_are_copied(sessions: NativeSessions) -> None:
     steps = Steps(sessions)
     steps.step()

@@ -125,9 +125,3 @@ def test_a_surplus_placeholder_leaves_no_space(translation: str, expected: str) 
 @pytest.mark.parametrize(("source", "translation", "expected"), CASES["case and final punctuation follow the text"])
 def test_case_and_final_punctuation_follow_the_text(source: str, translation: str, expected: str) -> None:
     assert format_as(source, translation) == expected
-
-
-def test_a_document_with_many_placeholders_is_read(*, thorough: bool) -> None:
-    text = "ab %s cd {0}, \U0001f600 " * (20_000 if thorough else 2000)
-    document = read_document(text, MarkupOptions("text"), split, Marker(FINDER, formatting=True, branching=True))
-    assert sum(sentence.text.count("%s") for sentence in document.sentences) == text.count("%s")
