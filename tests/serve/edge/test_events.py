@@ -104,10 +104,3 @@ def test_a_connection_is_used_again_after_a_stream(live: LiveService) -> None:
     with live.http() as client:
         for _ in range(3):
             assert client.post(PATH, json=LONG).text.count("event: result\n") == 1
-
-
-def test_the_documentation_describes_the_events(live: LiveService) -> None:
-    responses = live.get("/openapi.json").json()["paths"][PATH]["post"]["responses"]
-    example = responses["200"]["content"]["text/event-stream"]["example"]
-    names = [line.partition(": ")[2] for line in example.split("\n") if line.startswith("event")]
-    assert names == ["delta", "delta", "result"]

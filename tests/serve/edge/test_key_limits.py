@@ -219,16 +219,6 @@ def test_keys_in_a_file_have_names_and_limits(bundle_path: Path, tmp_path: Path)
         assert translate(live, "first").status_code == 429
 
 
-def test_the_openapi_document_has_the_routes_of_keys(served: LiveService) -> None:
-    with served.http() as client:
-        paths = client.get("/openapi.json", headers=bearer(create(served, "reader"))).json()["paths"]
-    assert {path: sorted(paths[path]) for path in paths if path.startswith("/v1/keys")} == {
-        "/v1/keys": ["get", "post"],
-        "/v1/keys/{name}": ["delete", "get", "patch"],
-        "/v1/keys/{name}/usage": ["get"],
-    }
-
-
 def test_a_glossary_belongs_to_the_key_that_stored_it(served: LiveService) -> None:
     owner, other = (create(served, name) for name in ("glossary-owner", "glossary-other"))
     entries = {"source_language": "en", "target_language": "de", "text": "alpha\tbeta"}
