@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from benchmarks.harness.report import Figures
-from benchmarks.served import ENGINE_THREAD, EVENT_LOOP_THREAD, Reading, stage_figures, thread_seconds
-from benchmarks.stages import read_samples, sample_into
+from benchmarks.served import Reading, stage_figures
+from benchmarks.stages import sample_into
 from dragoman import AsyncTranslator
 from dragoman.loadtest.server_metrics import ServerState
 from dragoman.serve.host import event_loop
@@ -26,19 +26,11 @@ async def measure(samples: Path, bundle: str, slots: str, seconds: str, *languag
         answered, readings = 0, list[Reading]()
         while not readings or readings[-1].seconds < readings[0].seconds + float(seconds):
             answered += len(await translator.translate(texts, source_language=source, target_language=target))
-            readings.append(read(samples, answered))
+            state = ServerState({"process_cpu_seconds_total": time.process_time()})
+            readings.append(Reading.of(os.getpid(), answered, state, samples))
     first, last = readings[0], readings[-1]
-    rate = (last.answered[0] - first.answered[0]) / (last.seconds - first.seconds)
+    rate = (last.answered - first.answered) / (last.seconds - first.seconds)
     return {"sentences/s": rate, **stage_figures(first, last)}
-
-
-def read(samples: Path, answered: int) -> Reading:
-    """Returns the counters of this process."""
-    threads = thread_seconds(os.getpid())
-    state = ServerState({"process_cpu_seconds_total": time.process_time()})
-    return Reading(
-        time.monotonic(), [answered], state, threads[ENGINE_THREAD], threads[EVENT_LOOP_THREAD], read_samples(samples)
-    )
 
 
 if __name__ == "__main__":

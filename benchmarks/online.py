@@ -247,7 +247,7 @@ class Comparison:
             tolerance=plan.tolerance,
             max_lag_seconds=plan.max_lag_seconds,
         )
-        with serving(lambda ports: self.command(system, setting, ports), plan.server_cpus) as (server,):
+        with serving(lambda ports: self.command(system, setting, ports), plan.server_cpus) as server:
             generator: dict[str, Any] = {"processes": plan.processes, "cpus": plan.generator_cpus, "users": users}
             sources, targets = self.corpus.sources, server.targets
             async with LoadSession.open(scenario, sources, targets, self.view, **generator) as session:

@@ -14,8 +14,7 @@ from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.plan import BenchmarkPlan, Positive
 from benchmarks.harness.report import Figures, Report, Table
 from benchmarks.harness.rounds import measure_rounds
-from benchmarks.systems.engine import specs_of
-from benchmarks.systems.native_engine import LiveNativeEngines, Phases, settings_of
+from benchmarks.systems.native_engine import LiveNativeEngines, Phases, settings_of, specs_of
 from benchmarks.systems.translating import draw_sentences
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.engine.native.model import open_model

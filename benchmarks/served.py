@@ -8,8 +8,8 @@ import os
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
@@ -23,14 +23,14 @@ from benchmarks.harness.report import Figures
 from benchmarks.stages import EVENT_LOOP, STAGES, read_samples
 from benchmarks.systems.translating import SourceSentence
 from dragoman.export.source_model import find_direction
-from dragoman.loadtest.clients import OK, Targets
+from dragoman.loadtest.clients import OK
 from dragoman.loadtest.generator import Generators
 from dragoman.loadtest.measurement import Run, measure
 from dragoman.loadtest.plan import draw_plan
 from dragoman.loadtest.protocols import PROTOCOLS
 from dragoman.loadtest.reliability.replicas import START_SECONDS, Command, ServedProcess, start_replicas
 from dragoman.loadtest.scenario import ConstantPhase, RequestKind, Scenario, SearchOptions
-from dragoman.loadtest.server_metrics import MetricsReader, ServerState, rows_per_step, together
+from dragoman.loadtest.server_metrics import MetricsReader, ServerState, rows_per_step
 from dragoman.model.data.corpus import CorpusError, read_corpus
 from dragoman.model.tokenizer.tokenizer import TextTokenizer
 from dragoman.serve.bundle.bundle import Bundle
@@ -120,17 +120,16 @@ def read_sentences(bundle: Bundle, data: str | None) -> ServedSentences:
 
 
 @contextmanager
-def serving(command: Command, cpus: Collection[int], count: int = 1) -> Iterator[tuple[ServedProcess, ...]]:
-    """Runs servers on some CPUs until the block ends, which begins when all are ready.
+def serving(command: Command, cpus: Collection[int]) -> Iterator[ServedProcess]:
+    """Runs a server on some CPUs until the block ends, which begins when it is ready.
 
-    `command` maps the HTTP and gRPC ports of a server to its command line.
+    `command` maps the HTTP and gRPC ports of the server to its command line.
     """
     with TemporaryDirectory(prefix="dragoman-") as folder, ExitStack() as stack:
         with running_on(cpus):
-            servers = stack.enter_context(start_replicas(command, Path(folder), count))
-        for server in servers:
-            server.wait_until_ready(START_SECONDS)
-        yield servers
+            (server,) = stack.enter_context(start_replicas(command, Path(folder), 1))
+        server.wait_until_ready(START_SECONDS)
+        yield server
 
 
 def request_kind(
@@ -169,34 +168,37 @@ def thread_seconds(process_id: int) -> Counter[str]:
 
 
 class Reading(NamedTuple):
-    """Counters at a monotonic time: answered texts by server, metrics of all servers, CPU seconds and samples.
+    """Counters of a server at a monotonic time: answered texts, metrics, CPU seconds and samples.
 
-    `loop_seconds` is the CPU time of the event loops, `stages` the samples of their stages.
+    `loop_seconds` is the CPU time of the event loop, `stages` the samples of its stages.
     """
 
     seconds: float
-    answered: Sequence[int]
+    answered: int
     state: ServerState
     engine_seconds: float
     loop_seconds: float = 0.0
     stages: Mapping[str, int] = Counter[str]()
 
+    @classmethod
+    def of(cls, process_id: int, answered: int, state: ServerState, samples: Path) -> "Reading":
+        """Reads the threads of a process and the samples of its stages."""
+        threads = thread_seconds(process_id)
+        seconds = threads[ENGINE_THREAD], threads[EVENT_LOOP_THREAD]
+        return cls(time.monotonic(), answered, state, *seconds, read_samples(samples))
+
 
 @dataclass(frozen=True, slots=True)
 class BusyClients:
-    """Clients that send some of the sentences per request; `targets` are the addresses of all servers together.
-
-    `samples` is the file of the sampled stages; None: they are not sampled.
-    """
+    """Clients that send some of the sentences per request; the file `samples` has the sampled stages of the server."""
 
     plan: BusyPlan
     sentences: ServedSentences
-    targets: Targets
-    servers: Sequence[ServedProcess]
-    samples: Path | None = None
+    server: ServedProcess
+    samples: Path
 
     def measure_busy(self, interface: Interface, texts: int = 1) -> Figures:
-        """Keeps the servers busy over one interface. Each client sends its next request when it has its answer.
+        """Keeps the server busy over one interface. Each client sends its next request when it has its answer.
 
         With several texts per request, there are fewer clients, but at least two.
         """
@@ -210,37 +212,25 @@ class BusyClients:
         phase = ConstantPhase(rate=users * SENTENCES_OF_A_CLIENT / MAX_SECONDS, duration_seconds=MAX_SECONDS)
         scenario = Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,))
         requests = draw_plan(scenario, [sentence.text for sentence in self.sentences.sentences], SEED)
-        async with AsyncExitStack() as stack:
-            metrics = [await stack.enter_async_context(MetricsReader.open(server.targets)) for server in self.servers]
-            generators = await stack.enter_async_context(
-                Generators.run(plan.processes, self.targets, {interface}, plan.generator_cpus)
-            )
+        targets = replace(self.server.targets, connections=1)
+        async with (
+            MetricsReader.open(targets) as metrics,
+            Generators.run(plan.processes, targets, {interface}, plan.generator_cpus) as generators,
+        ):
 
             async def read() -> None:
-                read = await asyncio.gather(*(metric.read(STATE_TIMEOUT_SECONDS) for metric in metrics))
-                states = [state for state in read if state is not None]
-                if len(states) < len(read):
+                state = await metrics.read(STATE_TIMEOUT_SECONDS)
+                if state is None:
                     raise BenchmarkError("/metrics: expected the server's metrics, got none")
-                answered = [texts * state.requests.get(f"{PROTOCOLS[interface].interface} ok", 0) for state in states]
-                threads = sum((thread_seconds(server.process_id) for server in self.servers), Counter[str]())
-                stages = Counter[str]() if self.samples is None else read_samples(self.samples)
-                readings.append(
-                    Reading(
-                        time.monotonic(),
-                        answered,
-                        together(states),
-                        threads[ENGINE_THREAD],
-                        threads[EVENT_LOOP_THREAD],
-                        stages,
-                    )
-                )
+                answered = texts * state.requests.get(f"{PROTOCOLS[interface].interface} ok", 0)
+                readings.append(Reading.of(self.server.process_id, answered, state, self.samples))
 
             async def watch(run: Run) -> None:
                 """Reads the counters at both ends of the measured time, while the clients go on."""
                 await asyncio.sleep(plan.warm_up_seconds - run.now_seconds)
                 await read()
-                first = sum(readings[-1].answered)
-                while sum(readings[-1].answered) == first:
+                first = readings[-1].answered
+                while readings[-1].answered == first:
                     if run.now_seconds > MAX_SECONDS:
                         raise BenchmarkError("no request was answered in the measured time")
                     await asyncio.sleep(plan.seconds)
@@ -254,21 +244,20 @@ class BusyClients:
         return {
             **figures_between(first, last),
             "failed requests": sum(samples.errors.values()),
-            # Only the servers or only the clients count them as answered, warm-up included.
-            "uncounted requests": abs((sum(after.answered) - sum(before.answered)) / texts - samples.outcomes[OK]),
+            # Only the server or only the clients count them as answered, warm-up included.
+            "uncounted requests": abs((after.answered - before.answered) / texts - samples.outcomes[OK]),
             **stage_figures(first, last),
         }
 
 
 def figures_between(first: Reading, last: Reading) -> Figures:
     """Returns throughput and CPU time between two readings."""
-    sentences = [late - early for early, late in zip(first.answered, last.answered, strict=True)]
+    sentences = last.answered - first.answered
     seconds, cpu_seconds = last.seconds - first.seconds, last.state.cpu_seconds - first.state.cpu_seconds
     return {
-        "sentences/s": sum(sentences) / seconds,
-        **({"share of the least busy server, %": 100 * min(sentences) / sum(sentences)} if len(sentences) > 1 else {}),
+        "sentences/s": sentences / seconds,
         "rows of a decoder step": rows_per_step(first.state, last.state) or 0.0,
-        "CPU of a sentence, ms": 1000 * cpu_seconds / sum(sentences),
+        "CPU of a sentence, ms": 1000 * cpu_seconds / sentences,
         "CPUs used": cpu_seconds / seconds,
         "CPU in engines, %": 100 * (last.engine_seconds - first.engine_seconds) / cpu_seconds,
         "resident memory, MiB": last.state.resident_bytes / MEBIBYTE,
@@ -283,7 +272,7 @@ def stage_figures(first: Reading, last: Reading) -> Figures:
     sampled = Counter(last.stages) - Counter(first.stages)
     if not sampled:
         return {}
-    microseconds = 1e6 / (sum(last.answered) - sum(first.answered))
+    microseconds = 1e6 / (last.answered - first.answered)
     loop_seconds = last.loop_seconds - first.loop_seconds
     outside_seconds = last.state.cpu_seconds - first.state.cpu_seconds - (last.engine_seconds - first.engine_seconds)
     stages = {stage: loop_seconds * sampled[stage] / sampled.total() for stage in (*STAGES, EVENT_LOOP)}

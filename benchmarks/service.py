@@ -197,7 +197,7 @@ def measure_lone(
 def one_client(plan: ServicePlan, sentences: ServedSentences) -> Columns:
     """Measures one client; server and bare engine have one engine each."""
     command = command_of(plan.bundle, 1, plan.slots)
-    with serving(command, plan.server_cpus) as (server,), lone_clients(plan, sentences, server.targets) as clients:
+    with serving(command, plan.server_cpus) as server, lone_clients(plan, sentences, server.targets) as clients:
         return measure_lone(clients, sentences.sentences[: plan.sentences], plan.rounds)
 
 
@@ -213,8 +213,8 @@ def many_clients(plan: ServicePlan, sentences: ServedSentences) -> Mapping[str, 
             samples = Path(stack.enter_context(TemporaryDirectory())) / "stages"
             program = ("benchmarks.stages", str(samples), "serve")
             command = command_of(plan.bundle, len(set(plan.server_cpus)), plan.slots, program, prefix, **limits)
-            (server,) = stack.enter_context(serving(command, plan.server_cpus))
-            clients[name] = BusyClients(plan, sentences, replace(server.targets, connections=1), (server,), samples)
+            server = stack.enter_context(serving(command, plan.server_cpus))
+            clients[name] = BusyClients(plan, sentences, server, samples)
 
         def keep_busy(way: str, name: str) -> Figures:
             figures = clients[name].measure_busy(*ways[way])

@@ -5,7 +5,7 @@ A server without these metrics yields no state, which is not an error.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -109,15 +109,6 @@ def rows_per_step(first: ServerState, last: ServerState) -> float | None:
     """Returns the mean number of rows per decode step between two times; None without steps."""
     steps, rows = last.since(first, _DECODED)
     return rows / steps if steps > 0 else None
-
-
-def together(states: Iterable[ServerState]) -> ServerState:
-    """Sums the metrics of several servers."""
-    values: defaultdict[str, float] = defaultdict(float)
-    for state in states:
-        for name, value in state.values.items():
-            values[name] += value
-    return ServerState(values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,14 @@ wrong.
 
 import argparse
 import asyncio
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from benchmarks.harness.feature import fields_of, show
+from tabulate import tabulate
+
 from dragoman.model.data.corpus import read_lines
 from dragoman.serve.local.translator import LocalTranslator
 from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
@@ -48,7 +50,8 @@ async def translate_part(
     rows = dict[str, list[Row]]()
     for direction in DIRECTIONS:
         sources, references = (side[:count] for side in read_sides(folder, part, direction))
-        translations = await translator.translate(sources, **fields_of(direction))
+        source, target = direction
+        translations = await translator.translate(sources, source_language=source, target_language=target)
         rows["-".join(direction)] = list(map(Row, sources, references, translations))
     return rows
 
@@ -99,6 +102,13 @@ def judged(rows: Path, judgments: Sequence[Path]) -> Iterator[dict[str, object]]
             "usual confidence": len(usual),
             "of them right": sum(usual),
         }
+
+
+def show(outcomes: Sequence[Mapping[str, Any]], formats: Mapping[str, str]) -> None:
+    """Prints a table with a row per outcome, and a line of JSON; `formats` has those of some columns."""
+    rows = [{name: formats.get(name, "{}").format(value) for name, value in outcome.items()} for outcome in outcomes]
+    print(tabulate(rows, headers="keys", disable_numparse=True))
+    print(json.dumps(outcomes))
 
 
 async def measure(options: argparse.Namespace) -> None:

@@ -30,8 +30,7 @@ class Table:
     Attributes:
         name: heading of the first column.
         base: the column that all others are compared with, if any.
-        compared: the rows with ratios.
-        divide_by_base: whether a ratio is that of its column to the base; otherwise it is that of the base.
+        compared: the rows with ratios, of the base to their column.
         order: of the rows; by default that of their first figures.
         text: a paragraph before the table.
         notes: list items after it.
@@ -41,7 +40,6 @@ class Table:
     columns: Columns
     base: str | None = None
     compared: Collection[str] = ()
-    divide_by_base: bool = False
     order: Sequence[str] = ()
     text: str = ""
     notes: list[str] = field(default_factory=list)
@@ -68,8 +66,7 @@ class Table:
             return ""
         if not base or not all([*figures, *base]):  # there is no ratio to a figure that is zero
             return format_spread(figures)
-        parts = (figures, base) if self.divide_by_base else (base, figures)
-        ratios = [part / whole for part, whole in zip(*parts, strict=True)]
+        ratios = [part / whole for part, whole in zip(base, figures, strict=True)]
         return f"{_shown(statistics.median(figures))}, {format_spread(ratios, '{:.2f}'.format, 'x')}"
 
 

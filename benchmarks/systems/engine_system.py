@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from benchmarks.harness.errors import BenchmarkError
-from benchmarks.systems.engine import specs_of
-from benchmarks.systems.native_engine import BareLoop, LiveNativeEngines, settings_of
+from benchmarks.systems.native_engine import BareLoop, LiveNativeEngines, settings_of, specs_of
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.engine.native.model import open_model, runs_natively

@@ -7,13 +7,13 @@ metrics, and no delivery to requests.
 import operator
 import os
 import select
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
 from benchmarks.harness.errors import BenchmarkError
-from benchmarks.systems.engine import MAX_WAITING_ROWS, Order, raise_error
+from benchmarks.systems.translating import LENGTH_PENALTY, SourceSentence
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.engine.engines import NativeEngine
 from dragoman.serve.engine.native.model import loop_config
@@ -23,10 +23,31 @@ from dragoman.serve.errors import ServiceError
 from dragoman.serve.native.loop import Loop, LoopModel, loop_library
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.sequence import FAILED, DecodingSequence, SequenceGroup, SequenceSpec
+from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.settings import ServeSettings
 
 # Results wake the thread earlier.
 POLL_SECONDS = 10.0
+# No benchmark queues more rows.
+MAX_WAITING_ROWS = 1 << 24
+Order = Callable[[Iterable[DecodingSequence]], list[DecodingSequence]]
+
+
+def specs_of(sentences: Sequence[SourceSentence], beam_size: int, *, shortlist: bool = False) -> list[SequenceSpec]:
+    """Returns sentences with their search options; `shortlist`: chooses tokens of the bundle's shortlist."""
+    return [
+        SequenceSpec(
+            sentence.source_ids,
+            SearchOptions(
+                min_target_tokens=sentence.min_target_tokens,
+                max_target_tokens=sentence.max_target_tokens,
+                beam_size=beam_size,
+                length_penalty=LENGTH_PENALTY,
+                shortlist=shortlist,
+            ),
+        )
+        for sentence in sentences
+    ]
 
 
 def settings_of(bundle: Bundle, *, engines: int, slots: int) -> ServeSettings:
@@ -75,8 +96,9 @@ class LiveNativeEngines:
         ended: list[DecodingSequence] = []
         sequences = self.submit(specs, ended.extend, order)
         self.wait(lambda: len(ended) == len(sequences))
-        for sequence in sequences:
-            raise_error(sequence)
+        failed = [sequence.error for sequence in sequences if sequence.error is not None]
+        if failed:
+            raise BenchmarkError(str(failed[0])) from failed[0]
         return sequences
 
     def occupy(self, specs: Iterator[SequenceSpec], count: int) -> None:

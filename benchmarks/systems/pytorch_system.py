@@ -1,13 +1,13 @@
 """Dragoman's model in PyTorch, in static batches, with the checkpoints that baselines in PyTorch load."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from benchmarks.systems.translating import LENGTH_PENALTY, BatchTranslator
+from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator, batches
 from dragoman.model.config import TransformerConfig
 from dragoman.model.network.attention import Positions
 from dragoman.model.network.transformer import Transformer
@@ -44,23 +44,29 @@ def read_checkpoint(folder: Path) -> Transformer:
     return model.eval()
 
 
-class PyTorchTranslator(BatchTranslator):
-    """One copy of a model in a checkpoint, with the threads of all copies."""
+class PyTorchTranslator(Translator):
+    """One copy of a model in a checkpoint, with the threads of all copies; translates static batches."""
 
     def __init__(self, folder: str, copies: int, threads: int, device: str = "cpu", precision: str = "fp32") -> None:
         torch.set_num_threads(copies * threads)
         model = read_checkpoint(Path(folder)).to(device)
         self._model = model.half() if precision == "fp16" else model
 
-    def generate(
-        self, sources: list[Sequence[int]], limits: tuple[int, int], beam_size: int
-    ) -> Iterable[Sequence[int]]:
-        """Returns the target tokens of a batch, by the search of `dragoman.model.search`."""
+    def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
+        """Returns the target tokens of each sentence, by the search of `dragoman.model.search`."""
+        targets: dict[int, Sequence[int]] = {}
+        for batch in batches(sentences, batching):
+            self._limit(*sentences[batch[0]].limits)
+            sources: list[Sequence[int]] = [sentences[number].source_ids for number in batch]
+            answers = generate(self._model, sources, beam_size, LENGTH_PENALTY)
+            targets |= {number: answer.target_ids for number, answer in zip(batch, answers, strict=True)}
+        return [targets[number] for number in range(len(sentences))]
+
+    def _limit(self, shortest: int, longest: int) -> None:
         # The search has no minimum length. Where it equals the maximum, EOS gets probability zero.
-        model, (shortest, longest) = self._model, limits
+        model = self._model
         model.limits = model.limits.model_copy(update={"max_target_tokens": longest})
         if shortest and model.output_bias is None:
             model.output_bias = nn.Parameter(model.output_weight.new_zeros(model.vocabulary_size), requires_grad=False)
         if shortest and model.output_bias is not None:
             model.output_bias.data[model.eos_id] = -math.inf
-        return [answer.target_ids for answer in generate(model, sources, beam_size, LENGTH_PENALTY)]

@@ -8,7 +8,7 @@ similar lengths, which reduces padding.
 import gc
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -135,21 +135,3 @@ class Translator(ABC):
             return sum(map(len, targets))
 
         return translate
-
-
-class BatchTranslator(Translator):
-    """Translates static batches."""
-
-    @abstractmethod
-    def generate(
-        self, sources: list[Sequence[int]], limits: tuple[int, int], beam_size: int
-    ) -> Iterable[Sequence[int]]:
-        """Returns the target tokens of each source of a batch, within the limits that they share."""
-
-    def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
-        """Returns the target tokens of each sentence."""
-        targets: dict[int, Sequence[int]] = {}
-        for batch in batches(sentences, batching):
-            sources: list[Sequence[int]] = [sentences[number].source_ids for number in batch]
-            targets |= zip(batch, self.generate(sources, sentences[batch[0]].limits, beam_size), strict=True)
-        return [targets[number] for number in range(len(sentences))]

@@ -1,6 +1,6 @@
 """The metrics of a real server."""
 
-from dragoman.loadtest.server_metrics import PHASES, ServerState, phase_times, rows_per_step, together
+from dragoman.loadtest.server_metrics import PHASES, ServerState, phase_times, rows_per_step
 from tests.support.live import LiveService
 
 
@@ -24,13 +24,6 @@ def test_metrics_hold_rows_requests_and_phases(live: LiveService) -> None:
     assert rows_per_step(before, after) is not None
     assert rows_per_step(after, after) is None
     assert after.cpu_seconds > 0
-
-
-def test_metrics_of_replicas_add_up(live: LiveService) -> None:
-    state = state_of(live)
-    both = together([state, state])
-    assert (both.slots, both.cpu_seconds) == (2 * state.slots, 2 * state.cpu_seconds)
-    assert both.requests == {name: 2 * count for name, count in state.requests.items()}
 
 
 def test_metrics_of_another_server_are_not_parsed() -> None:
