@@ -25,7 +25,7 @@ class Lead(NamedTuple):
 
 
 class GraphDecoder:
-    """A `Stepper` for ONNX Runtime, which also searches greedily. B rows, V vocabulary."""
+    """The graphs of a bundle with the state of one batch, which also search greedily. B rows, V vocabulary."""
 
     def __init__(self, sessions: ModelSessions, rows: int = BATCH_ROWS) -> None:
         """Allocates state for batches of at most `rows` rows."""

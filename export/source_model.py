@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from dragoman.model.data.corpus import CorpusError
 from dragoman.model.errors import RunError
@@ -17,7 +17,6 @@ from dragoman.serve.bundle.shortlist import Shortlist
 
 if TYPE_CHECKING:
     from dragoman.model.network.transformer import Transformer
-    from dragoman.model.network.translation_model import TranslationModel
     from dragoman.model.run import TrainedModel
 
 
@@ -37,7 +36,7 @@ class Exportable:
     token of the model.
     """
 
-    model: "TranslationModel | TransformerWeights"
+    model: "Transformer | TransformerWeights"
     tokenizer: Tokenizer | ImportedTokenizer
     directions: tuple[BundleDirection, ...]
     source_suffix: tuple[int, ...]
@@ -77,7 +76,7 @@ class Exportable:
         multilingual = imported["multilingual"] and Multilingual.model_validate(imported["multilingual"])
         return replace(
             found,
-            model=to_weights(cast("Transformer", trained.model)),
+            model=to_weights(trained.model),
             directions=() if multilingual else found.directions,
             multilingual=multilingual,
             training={**imported["training"], "further": found.training},
@@ -116,7 +115,7 @@ class Exportable:
         return self.model
 
     @property
-    def network(self) -> "TranslationModel":
+    def network(self) -> "Transformer":
         """The model in PyTorch; that of an import is built at each call."""
         if not isinstance(self.model, TransformerWeights):
             return self.model

@@ -17,7 +17,7 @@ from dragoman.model.alignment.links import Link
 from dragoman.model.alignment.tokens import starts_of_words, word_links, words_of_tokens
 from dragoman.model.data.batches import TokenizedPairs, plan_batches
 from dragoman.model.data.corpus import Corpus
-from dragoman.model.network.translation_model import TranslationModel
+from dragoman.model.network.transformer import Transformer
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4096
@@ -38,7 +38,7 @@ class Head(NamedTuple):
 class AlignedModel:
     """A model in evaluation mode and its tokenizer; `prefix` are the ids before each source of the direction."""
 
-    model: TranslationModel
+    model: Transformer
     tokenizer: Tokenizer
     prefix: tuple[int, ...]
 

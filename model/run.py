@@ -10,12 +10,11 @@ import torch
 from dragoman.model.config import Direction, RunConfig, TransformerConfig
 from dragoman.model.errors import RunError
 from dragoman.model.network.transformer import Transformer
-from dragoman.model.network.translation_model import TranslationModel
 from dragoman.model.tokenizer.frozen_tokenizer import FrozenTokenizer, RunTokenizer
 from dragoman.model.tokenizer.tokenizer import OWN_IDS, SpecialIds, Tokenizer
 
 
-def build_model(config: TransformerConfig, vocabulary_size: int, special: SpecialIds = OWN_IDS) -> TranslationModel:
+def build_model(config: TransformerConfig, vocabulary_size: int, special: SpecialIds = OWN_IDS) -> Transformer:
     """Returns an untrained model, with parameters drawn from PyTorch's global generator."""
     return Transformer(config, vocabulary_size, special.pad, bos_id=special.bos, eos_id=special.eos)
 
@@ -30,7 +29,7 @@ class TrainedModel:
 
     config: RunConfig
     tokenizer: RunTokenizer
-    model: TranslationModel
+    model: Transformer
     steps: int
 
     def source_ids(self, direction: Direction, texts: Sequence[str]) -> list[list[int]]:

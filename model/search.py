@@ -8,15 +8,18 @@ Shapes: B sentences still searched, K beam size, R = B * K rows, T target length
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dragoman.model.data.batches import pad
-from dragoman.model.network.translation_model import DecoderState, TranslationModel
+from dragoman.model.network.ensemble import Ensemble
+from dragoman.model.network.transformer import DecoderState, Transformer
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 DecodeStep = Callable[[Tensor, DecoderState], tuple[Tensor, DecoderState]]
+Model = Transformer | Ensemble
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +192,7 @@ class Generated:
     gaps: tuple[float, ...] = ()
 
 
-def generate(
-    model: TranslationModel, sources: Sequence[Sequence[int]], beam_size: int, length_penalty: float
-) -> list[Generated]:
+def generate(model: Model, sources: Sequence[Sequence[int]], beam_size: int, length_penalty: float) -> list[Generated]:
     """Translates one batch by greedy search, if the beam size is 1, or by beam search."""
     if beam_size == 1:
         return generate_greedy(model, sources)
@@ -199,7 +200,7 @@ def generate(
 
 
 def translate_all(
-    model: TranslationModel, sources: Sequence[Sequence[int]], batch_size: int, starts: Sequence[Sequence[int]] = ()
+    model: Model, sources: Sequence[Sequence[int]], batch_size: int, starts: Sequence[Sequence[int]] = ()
 ) -> list[Generated]:
     """Translates any number of sources by greedy search, in batches of similar length; see `generate_greedy`."""
     order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
@@ -213,7 +214,7 @@ def translate_all(
 
 @torch.inference_mode()
 def generate_greedy(
-    model: TranslationModel, sources: Sequence[Sequence[int]], starts: Sequence[Sequence[int]] = ()
+    model: Model, sources: Sequence[Sequence[int]], starts: Sequence[Sequence[int]] = ()
 ) -> list[Generated]:
     """Translates one batch of complete sources, taking the most probable token at every step.
 
@@ -223,7 +224,7 @@ def generate_greedy(
     drafts = [_Draft(model.eos_id) for _ in sources]
     running = drafts  # the draft of each row of the state
     state = _start(model, sources)
-    token_ids = torch.full((len(sources),), model.bos_id, device=model.output_weight.device)
+    token_ids = torch.full((len(sources),), model.bos_id, device=model.device)
     forced = list(zip(*starts, strict=True))
     for forced_ids in forced:
         _, state = model.decode_step(token_ids, state)
@@ -248,7 +249,7 @@ def generate_greedy(
 
 @torch.inference_mode()
 def generate_beam(
-    model: TranslationModel, sources: Sequence[Sequence[int]], beam_size: int, length_penalty: float
+    model: Model, sources: Sequence[Sequence[int]], beam_size: int, length_penalty: float
 ) -> list[Generated]:
     """Returns the best hypothesis of beam search for each source of one batch; see `beam_search`.
 
@@ -266,8 +267,9 @@ def generate_beam(
     return [Generated(hypotheses[0].target_ids, hypotheses[0].score) for hypotheses in found]
 
 
-def _start(model: TranslationModel, sources: Sequence[Sequence[int]]) -> DecoderState:
-    return model.start(model.encode(pad(sources, model.pad_id).to(model.output_weight.device)))
+def _start(model: Model, sources: Sequence[Sequence[int]]) -> DecoderState:
+    memory: Any = model.encode(pad(sources, model.pad_id).to(model.device))
+    return model.start(memory)
 
 
 @dataclass(slots=True)

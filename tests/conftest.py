@@ -24,7 +24,7 @@ from tests.support.fakes import EOS_ID, VOCABULARY, FakeModel, FiniteModel, tran
 from tests.support.live import GatedModel, LiveService, run_service
 
 if TYPE_CHECKING:
-    from dragoman.model.network.translation_model import TranslationModel
+    from dragoman.model.network.transformer import Transformer
     from dragoman.model.run import RunFolder
     from tests.support.toy import ToyBundles
 
@@ -279,7 +279,7 @@ def restored_logs() -> Iterator[None]:
 def untrained(tokenizer: Tokenizer, once: Once, toy: Any) -> Callable[..., Bundle]:
     """Exports a model under a name, with options of its bundle."""
 
-    def export(name: str, model: "TranslationModel", **options: Any) -> Bundle:
+    def export(name: str, model: "Transformer", **options: Any) -> Bundle:
         given = toy.BundleOptions(name, **options)
         return Bundle.open(once(name, lambda out: toy.export_model(model, tokenizer, out, options=given)))
 

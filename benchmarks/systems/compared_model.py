@@ -27,7 +27,6 @@ from dragoman.export.origin import read_origin
 from dragoman.export.source_model import Exportable, find_direction
 from dragoman.model.config import Direction, TransformerConfig
 from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus
-from dragoman.model.errors import RunError
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.samples import Sample
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer
@@ -159,13 +158,11 @@ class ComparedModel:
 def trained_model(path: Path) -> ComparedModel:
     """Returns the model of a run, or of a bundle made from one.
 
-    Raises RunError if the folder is neither, or not of a Transformer, CorpusError if its samples are unreadable, and
+    Raises RunError if the folder is neither, CorpusError if its samples are unreadable, and
     TokenizerError if its tokenizer lacks a token.
     """
     exportable, samples = read_origin(path)
-    if not isinstance(exportable.model, Transformer):
-        raise RunError(f"{path}: {type(exportable.model).__name__}: expected a Transformer, as CTranslate2 supports")
-    return ComparedModel(path.resolve().name, exportable.model, exportable, samples, trained=True)
+    return ComparedModel(path.resolve().name, exportable.network, exportable, samples, trained=True)
 
 
 def random_model(config: TransformerConfig, vocabulary_size: int, *, marian: bool = False) -> ComparedModel:

@@ -6,7 +6,6 @@ Slow, and independent of the serving code: the scores are those of the model its
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from dragoman.model.data.corpus import Corpus
 from dragoman.model.errors import RunError
 from dragoman.model.network.ensemble import Ensemble
 from dragoman.model.run import RunFolder, TrainedModel
-from dragoman.model.search import generate
+from dragoman.model.search import Model, generate
 
 BATCH_TOKENS = 4096
 
@@ -40,12 +39,12 @@ class RunSystem:
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
         """Implements `System.translate`; raises SystemUnusableError if no run can be loaded or a source is too long."""
-        trained = self._load()
+        trained, model = self._load()
         sources = [self._sources(trained, corpus) for corpus in corpora]
-        return [self._translate(trained, corpus_sources, progress) for corpus_sources in sources]
+        return [self._translate(trained, model, corpus_sources, progress) for corpus_sources in sources]
 
-    def _load(self) -> TrainedModel:
-        """Returns the model of the only run, or an ensemble with the directions and limits of the first one."""
+    def _load(self) -> tuple[TrainedModel, Model]:
+        """Returns the first run, and its model or an ensemble with those of the others."""
         try:
             first, *others = [RunFolder(folder).load() for folder in self._folders]
         except RunError as error:
@@ -53,9 +52,7 @@ class RunSystem:
         for folder, other in zip(self._folders[1:], others, strict=True):
             if other.tokenizer.model != first.tokenizer.model:
                 raise SystemUnusableError(f"{folder}: expected the tokenizer of {self._folders[0]} for an ensemble")
-        if not others:
-            return first
-        return replace(first, model=Ensemble([first.model, *(other.model for other in others)]).eval())
+        return first, Ensemble([first.model, *(other.model for other in others)]) if others else first.model
 
     def _sources(self, trained: TrainedModel, corpus: Corpus) -> list[list[int]]:
         try:
@@ -72,14 +69,16 @@ class RunSystem:
                 raise SystemUnusableError(f"{where}: {len(source)} tokens, expected at most {longest}")
         return sources
 
-    def _translate(self, trained: TrainedModel, sources: list[list[int]], progress: Progress) -> list[str]:
+    def _translate(
+        self, trained: TrainedModel, model: Model, sources: list[list[int]], progress: Progress
+    ) -> list[str]:
         lengths = np.array([len(source) for source in sources])
         # Longest first: insufficient memory fails at once.
         order = np.argsort(-lengths, kind="stable").tolist()
         translations = [""] * len(sources)
         for plan in plan_batches(order, lengths, BATCH_TOKENS // self._search.beam_size):
             batch, search = [sources[index] for index in plan], self._search
-            generated = generate(trained.model, batch, search.beam_size, search.length_penalty)
+            generated = generate(model, batch, search.beam_size, search.length_penalty)
             for index, item in zip(plan, generated, strict=True):
                 translations[index] = trained.tokenizer.decode(item.target_ids)
             progress.update(len(plan))

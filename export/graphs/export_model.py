@@ -11,11 +11,11 @@ from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precision
 
 if TYPE_CHECKING:
-    from dragoman.model.network.translation_model import TranslationModel
+    from dragoman.model.network.transformer import Transformer
 
 
 def export_model(
-    model: "TranslationModel | TransformerWeights",
+    model: "Transformer | TransformerWeights",
     variant: GraphVariant,
     precision: Precision,
     alignment_heads: Sequence[AttentionHead],
@@ -27,18 +27,15 @@ def export_model(
 
     Native graphs may take shortlists; graphs with states need not.
     """
-    if isinstance(model, TransformerWeights):
-        check_options(model.config, variant, precision, alignment_heads)
-        if variant == "cpu":
-            return NativeExport(model, precision, folder).write(alignment_heads, shortlists=shortlists)
+    check_options(model.config, variant, precision, alignment_heads)
+    if isinstance(model, TransformerWeights) and variant == "cpu":
+        return NativeExport(model, precision, folder).write(alignment_heads, shortlists=shortlists)
     # Native graphs of imported models need no PyTorch.
-    from dragoman.export.graphs.graphs import graphs_of  # noqa: PLC0415
     from dragoman.export.graphs.to_onnx import export_graphs  # noqa: PLC0415
     from dragoman.export.torch_weights import to_torch, to_weights  # noqa: PLC0415
-    from dragoman.model.network.transformer import Transformer  # noqa: PLC0415
 
     if isinstance(model, TransformerWeights):
         model = to_torch(model)
-    elif isinstance(model, Transformer) and variant == "cpu":
+    elif variant == "cpu":
         return export_model(to_weights(model), variant, precision, alignment_heads, folder, shortlists=shortlists)
-    return export_graphs(graphs_of(model, variant, precision, alignment_heads), folder)
+    return export_graphs(model, precision, alignment_heads, folder)

@@ -1,7 +1,12 @@
-"""Writes the modules of `dragoman.export.graphs.graphs` as ONNX graphs that share one file of weights."""
+"""Writes a Transformer for GPUs: an encoder and a decoder step, with states between them, in one file of weights.
+
+`dragoman.export.graphs.native` has the graphs for CPUs.
+"""
 
 import logging
 import warnings
+from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +17,20 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from dragoman.export.graphs.graph_files import ExportedGraphs, write_graphs
-from dragoman.export.graphs.graphs import Graphs
+from dragoman.export.graphs.transformer import DecoderGraph, EncoderGraph
+from dragoman.model.config import TransformerConfig
+from dragoman.model.network.transformer import Transformer
 from dragoman.serve.bundle.bundle import ALIGNED_DECODER_FILE, DECODER_FILE, ENCODER_FILE
-from dragoman.serve.bundle.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, GraphSignature, StateSpec
+from dragoman.serve.bundle.manifest import (
+    ALIGNMENTS,
+    DECODER_INPUTS,
+    ENCODER_INPUTS,
+    LOGITS,
+    AttentionHead,
+    GraphSignature,
+    Precision,
+    StateSpec,
+)
 
 OPSET = 24
 # Sizes of the traced example. All differ: the exporter treats equal sizes as one dimension.
@@ -28,32 +44,49 @@ PREFILL_LENGTH = Dim("source_length")
 CAPACITIES = {"source": Dim("source_capacity"), "target": Dim("target_capacity")}
 
 
-def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
-    """Writes the graphs and `weights.bin` into a folder, including the aligned decoder if there is one."""
-    encoder = _export_encoder(graphs)
-    stepped = (state.decoder_output for state in graphs.states)
-    outputs = (LOGITS, *(name for name in stepped if name is not None))
-    files = {ENCODER_FILE: encoder, DECODER_FILE: _export_decoder(graphs.decoder, graphs, outputs)}
-    if graphs.aligned_decoder is not None:
-        files[ALIGNED_DECODER_FILE] = _export_decoder(graphs.aligned_decoder, graphs, (*outputs, ALIGNMENTS))
-    return write_graphs(files, folder, states=graphs.states)
+def export_graphs(
+    model: Transformer, precision: Precision, alignment_heads: Sequence[AttentionHead], folder: Path
+) -> ExportedGraphs:
+    """Writes the graphs and `weights.bin` into a folder, with alignment heads also the aligned decoder."""
+    if precision == "fp16":
+        model = deepcopy(model).half()
+    states = states_of(model.config)
+    files = {
+        ENCODER_FILE: _export_encoder(EncoderGraph(model), states),
+        DECODER_FILE: _export_decoder(DecoderGraph(model), states),
+    }
+    if alignment_heads:
+        files[ALIGNED_DECODER_FILE] = _export_decoder(DecoderGraph(model, alignment_heads), states, ALIGNMENTS)
+    return write_graphs(files, folder, states=states)
 
 
-def _export_encoder(graphs: Graphs) -> onnx.ModelProto:
+def states_of(config: TransformerConfig) -> tuple[StateSpec, ...]:
+    """Returns the key and value states of every decoder layer, in the input order of `DecoderGraph`."""
+    return tuple(
+        StateSpec(name=f"{attention}_{part}_{layer}", shape=(config.heads, length, config.head_size))
+        for layer in range(config.decoder_layers)
+        for attention, length in (("self", "target"), ("cross", "source"))
+        for part in ("key", "value")
+    )
+
+
+def _export_encoder(module: EncoderGraph, states: Sequence[StateSpec]) -> onnx.ModelProto:
+    """Maps source_ids [B, S] and source_lengths [B] to the source states, in the order of `states`."""
     return _to_onnx(
-        graphs.encoder,
+        module,
         (
             torch.ones(EXAMPLE_ROWS, EXAMPLE_PREFILL_LENGTH, dtype=torch.int64),
             torch.full((EXAMPLE_ROWS,), EXAMPLE_PREFILL_LENGTH, dtype=torch.int32),
         ),
         ({0: ROWS, 1: PREFILL_LENGTH}, {0: ROWS}),
-        GraphSignature(
-            inputs=ENCODER_INPUTS, outputs=tuple(state.name for state in graphs.states if state.kind != "target")
-        ),
+        GraphSignature(inputs=ENCODER_INPUTS, outputs=tuple(item.name for item in states if item.kind != "target")),
     )
 
 
-def _export_decoder(module: nn.Module, graphs: Graphs, outputs: tuple[str, ...]) -> onnx.ModelProto:
+def _export_decoder(module: DecoderGraph, states: Sequence[StateSpec], *more: str) -> onnx.ModelProto:
+    """Maps token_ids, positions and source_lengths, each [R], and all states to logits, the next states and `more`."""
+    dtype = module.transformer.source_weight.dtype
+    stepped = (state.decoder_output for state in states if state.decoder_output is not None)
     return _to_onnx(
         module,
         (
@@ -61,16 +94,18 @@ def _export_decoder(module: nn.Module, graphs: Graphs, outputs: tuple[str, ...])
             torch.zeros(EXAMPLE_ROWS, dtype=torch.int32),
             torch.full((EXAMPLE_ROWS,), EXAMPLE_PREFILL_LENGTH, dtype=torch.int32),
             # One tensor per state: the exporter treats one tensor object as one input.
-            [_example(state, graphs.dtype) for state in graphs.states],
+            [_example(state, dtype) for state in states],
         ),
-        ({0: ROWS}, {0: ROWS}, {0: ROWS}, [_dynamic_dimensions(state) for state in graphs.states]),
-        GraphSignature(inputs=(*DECODER_INPUTS, *(state.decoder_input for state in graphs.states)), outputs=outputs),
+        ({0: ROWS}, {0: ROWS}, {0: ROWS}, [_dynamic_dimensions(state) for state in states]),
+        GraphSignature(
+            inputs=(*DECODER_INPUTS, *(state.decoder_input for state in states)), outputs=(LOGITS, *stepped, *more)
+        ),
     )
 
 
 def _example(state: StateSpec, dtype: torch.dtype) -> Tensor:
     lengths = (EXAMPLE_LENGTHS[size] if isinstance(size, str) else size for size in state.shape)
-    return torch.zeros(EXAMPLE_ROWS, *lengths, dtype=torch.int8 if state.element == "int8" else dtype)
+    return torch.zeros(EXAMPLE_ROWS, *lengths, dtype=dtype)
 
 
 def _dynamic_dimensions(state: StateSpec) -> dict[int, object]:

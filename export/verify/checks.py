@@ -12,13 +12,13 @@ Does not import PyTorch: the PyTorch model is passed as `References` or is None.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from dragoman.export.answer import Answer, Gap, Labeled, Outcome, Sentence, describe_difference, verdict_of
 from dragoman.export.graph_decoder import BATCH_ROWS, GraphDecoder
-from dragoman.export.verify.stepper import Reader, References, Stepper, gap_of
+from dragoman.export.verify.stepper import Reader, Stepper, gap_of
 from dragoman.export.verify.sync_engine import SyncEngine
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.manifest import GoldenSentence, Precision
@@ -26,6 +26,9 @@ from dragoman.serve.host.system import DeviceChoice
 from dragoman.serve.runtime.placement import ModelSessions, open_sessions
 from dragoman.serve.scheduler.sequence import SequenceSpec
 from dragoman.serve.search.options import SearchOptions
+
+if TYPE_CHECKING:
+    from dragoman.export.verify.reference import References
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +322,7 @@ class Examination:
         bundle: Bundle,
         reader: Reader,
         sentences: Sequence[Sentence],
-        references: References | None,
+        references: "References | None",
         plan: VerificationPlan,
         *,
         device: DeviceChoice = "auto",

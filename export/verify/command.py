@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PositiveInt
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
@@ -16,13 +16,16 @@ from tqdm import tqdm
 from dragoman.export.answer import Outcome, Sentence
 from dragoman.export.source_model import find_direction
 from dragoman.export.verify.checks import BatchMix, Check, Demands, Examination, VerificationPlan
-from dragoman.export.verify.stepper import Reader, References
+from dragoman.export.verify.stepper import Reader
 from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus
 from dragoman.model.errors import UserError
 from dragoman.serve.bundle.bundle import Bundle, damage_explained
 from dragoman.serve.bundle.manifest import Precision
 from dragoman.serve.host.system import DeviceChoice
 from dragoman.serve.host.tables import described
+
+if TYPE_CHECKING:
+    from dragoman.export.verify.reference import References
 
 # 8-bit rounding changes some translations: the share of equal ones is reported, but required only on request.
 DEMANDS: dict[Precision, Demands] = {
@@ -112,7 +115,7 @@ class VerifyCommand(BaseSettings):
             raise CorpusError(f"data: all {len(corpus)} sentences are longer than {manifest.max_source_tokens} tokens")
         return sentences
 
-    def _references(self, run: Path, bundle: Bundle, corpus: Corpus, sentences: list[Sentence]) -> References:
+    def _references(self, run: Path, bundle: Bundle, corpus: Corpus, sentences: list[Sentence]) -> "References":
         """Loads the PyTorch model and checks that it reads the same tokens as the bundle."""
         # Without --run, PyTorch may not be installed.
         from dragoman.export.origin import read_origin  # noqa: PLC0415

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from dragoman.export.answer import Outcome, verdict_of
 from dragoman.export.verify.sync_engine import SyncEngine
@@ -26,21 +26,6 @@ class SourceSentence(NamedTuple):
     text: str
     source_ids: tuple[int, ...]
     start: tuple[int, ...]
-
-
-class Original(Protocol):
-    """A checkpoint in its own library."""
-
-    @property
-    def library(self) -> str:
-        """The name of the library."""
-
-    @property
-    def min_tokens(self) -> int:
-        """The length of its shortest translation."""
-
-    def translate(self, sources: Sequence[SourceSentence], beam_size: int, max_tokens: int) -> Targets:
-        """Returns the best translations without start and end tokens, of hypotheses that rank by mean score."""
 
 
 def compare_with_original(
@@ -86,7 +71,7 @@ def _outcome(check: str, library: str, count: int, different: Sequence[str], min
     return Outcome(check, verdict_of(passed), figure, None if passed else different[0])
 
 
-def open_original(checkpoint: Path, tokenizer: Any) -> Original:
+def open_original(checkpoint: Path, tokenizer: Any) -> "TransformersModel | CTranslate2Model":
     """Loads a checkpoint into its library; raises RunError if the library is not installed."""
     is_ctranslate2 = (checkpoint / "model.bin").is_file()
     needed = ("ctranslate2",) if is_ctranslate2 else ("transformers", "torch")
@@ -97,7 +82,7 @@ def open_original(checkpoint: Path, tokenizer: Any) -> Original:
 
 
 class TransformersModel:
-    """A checkpoint in the library `transformers`.
+    """A checkpoint in the library `transformers`; its shortest translation has `min_tokens`.
 
     Its search is set to rank by mean log-probability, to stop at the first finished beam, and not to force an end.
     """

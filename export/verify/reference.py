@@ -7,6 +7,7 @@ side. The two therefore agree within rounding, not bit by bit.
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,11 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dragoman.export.answer import Answer
-from dragoman.export.verify.stepper import References
 from dragoman.model.data.batches import pad
 from dragoman.model.network.attention import KeysValues, MultiHeadAttention, attention_weights
-from dragoman.model.network.transformer import Transformer
-from dragoman.model.network.translation_model import DecoderState, TranslationModel
+from dragoman.model.network.transformer import DecoderState, Transformer
 from dragoman.model.search import generate
 from dragoman.serve.bundle.manifest import Manifest
 
@@ -27,10 +26,8 @@ UNSIGNED_LEVELS = 255
 MIN_MAGNITUDE = 1e-12  # for a row of zeros; any positive scale works
 
 
-def rounded(model: TranslationModel) -> Transformer:
-    """Returns a copy with rounded weights and activations, and `RoundedAttention`; TypeError for other models."""
-    if not isinstance(model, Transformer):
-        raise TypeError(f"{type(model).__name__}: expected a Transformer")
+def rounded(model: Transformer) -> Transformer:
+    """Returns a copy with rounded weights and activations, and `RoundedAttention`."""
     copy = deepcopy(model)
     products = [module for module in copy.modules() if isinstance(module, nn.Linear)]
     weights = (*(module.weight for module in products), copy.source_weight, copy.target_weight)
@@ -83,7 +80,14 @@ def rounded_rows(values: Tensor) -> Tensor:
 BATCH_ROWS = 50
 
 
-def references_of(model: TranslationModel, manifest: Manifest) -> References:
+class References(NamedTuple):
+    """The PyTorch model of a bundle, and the one rounded like its graphs; None if they do not round."""
+
+    trained: "Reference"
+    rounded: "Reference | None"
+
+
+def references_of(model: Transformer, manifest: Manifest) -> References:
     """Returns the models to compare a bundle with."""
     if manifest.precision != "int8":
         return References(Reference(model), None)
@@ -91,9 +95,9 @@ def references_of(model: TranslationModel, manifest: Manifest) -> References:
 
 
 class Reference:
-    """A `Translator` for a PyTorch model in evaluation mode."""
+    """A PyTorch model in evaluation mode, with the state of one batch. B rows, V vocabulary."""
 
-    def __init__(self, model: TranslationModel) -> None:
+    def __init__(self, model: Transformer) -> None:
         self.bos_id = model.bos_id
         self.max_target_tokens = model.limits.max_target_tokens
         self._model = model

@@ -1,15 +1,17 @@
-"""Interfaces for PyTorch and ONNX Runtime models that are compared step by step, and the bundle's text reader."""
+"""The models of PyTorch and ONNX Runtime that are compared step by step, and the bundle's text reader."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dragoman.export.answer import Answer, Gap
+from dragoman.export.answer import Gap
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.directions import directions_of
 from dragoman.serve.bundle.tokenizer import load_tokenizer
+
+if TYPE_CHECKING:
+    from dragoman.export.graph_decoder import GraphDecoder
+    from dragoman.export.verify.reference import Reference
 
 
 class Reader:
@@ -29,42 +31,7 @@ class Reader:
         return (*prefix, *self._tokenizer.encode(text), *self._suffix)
 
 
-class Stepper(Protocol):
-    """A model with the state of one batch. B rows, V vocabulary."""
-
-    @property
-    def bos_id(self) -> int:
-        """The first token of every translation."""
-
-    @property
-    def max_target_tokens(self) -> int:
-        """The maximum number of steps."""
-
-    def start(self, sources: Sequence[tuple[int, ...]]) -> None:
-        """Encodes B sources; discards the previous ones."""
-
-    def step(self, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Reads the last token of each row, int64 [B]; returns logits, float32 [B, V], valid until the next step."""
-
-
-class Translator(Stepper, Protocol):
-    """A stepper that also translates."""
-
-    def translate(
-        self,
-        sources: Sequence[tuple[int, ...]],
-        beam_size: int,
-        length_penalty: float,
-        advance: Callable[[int], object],
-    ) -> list[Answer]:
-        """Returns the best translation of each source; calls `advance` with the size of each finished batch."""
-
-
-class References(NamedTuple):
-    """The PyTorch model of a bundle, and the one rounded like its graphs; None if they do not round."""
-
-    trained: Translator
-    rounded: Stepper | None
+Stepper: TypeAlias = "Reference | GraphDecoder"
 
 
 def gap_of(stepper: Stepper) -> Gap:

@@ -7,6 +7,7 @@ Shapes: B rows, S source length, T target length, V vocabulary.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -16,15 +17,24 @@ from torch.nn import functional
 from dragoman.model.config import TransformerConfig
 from dragoman.model.network.attention import KeysValues, Positions, causal_mask, padding_mask
 from dragoman.model.network.layers import DecoderLayer, Dropout, EncoderLayer, Past, build_norm
-from dragoman.model.network.translation_model import DecoderState, Memory, TranslationModel
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 # The head of the last decoder layer that guided alignment trains.
 GUIDED_HEAD = 0
+# The decoder's state between steps, by name; the first axis of every tensor is the row.
+DecoderState = dict[str, Tensor]
 
 
-class Transformer(TranslationModel):
-    """Encoder, decoder and embeddings (Vaswani et al. 2017, figure 1).
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The encoded source, states float [B, S, d_model]; `valid`, bool [B, S], is False at padding."""
+
+    states: Tensor
+    valid: Tensor
+
+
+class Transformer(nn.Module):
+    """Encoder, decoder and embeddings (Vaswani et al. 2017, figure 1). `pad_id` fills up shorter sources of a batch.
 
     With tied embeddings, one matrix embeds source and target and projects to the output (section 3.4; Press and Wolf
     2017, arXiv:1608.05859); else each has its own. A pre-norm stack ends with a normalization, because nothing else
@@ -40,8 +50,9 @@ class Transformer(TranslationModel):
         bos_id: int = BOS_ID,
         eos_id: int = EOS_ID,
     ) -> None:
-        super().__init__(config, vocabulary_size, pad_id, bos_id=bos_id, eos_id=eos_id)
-        self.config = config
+        super().__init__()
+        self.config = self.limits = config
+        self.vocabulary_size, self.pad_id, self.bos_id, self.eos_id = vocabulary_size, pad_id, bos_id, eos_id
         tied, width = config.tie_embeddings, config.d_model
         self.embedding = nn.Embedding(vocabulary_size, width)
         self.target_embedding = None if tied else nn.Embedding(vocabulary_size, width)
@@ -62,6 +73,11 @@ class Transformer(TranslationModel):
         length = max(config.max_source_tokens, config.max_target_tokens + 1)
         self.source_positions = Positions(config.positions, length, width)
         self.target_positions = Positions(config.positions, length, width)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters."""
+        return self.embedding.weight.device
 
     @property
     def encoder_layers(self) -> list[EncoderLayer]:
@@ -87,6 +103,13 @@ class Transformer(TranslationModel):
     def output_weight(self) -> Tensor:
         """The matrix that maps states to logits, [V, d_model]."""
         return self.embedding.weight if self.output is None else self.output.weight
+
+    def forward(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
+        """Returns the logits [B, T, V] of teacher forcing: row t predicts the token after target_ids[:, t].
+
+        `source_ids`, int64 [B, S], are right-padded and end in EOS; `target_ids`, int64 [B, T], begin with BOS.
+        """
+        return self.project(self.decode(target_ids, self.encode(source_ids)))
 
     def encode(self, source_ids: Tensor) -> Memory:
         """Maps source ids [B, S] to the memory that the decoder attends to."""
@@ -146,7 +169,11 @@ class Transformer(TranslationModel):
         return state
 
     def decode_step(self, token_ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Reads one token per row, int64 [B]; returns the logits of the next one, float [B, V], and the next caches."""
+        """Reads one token per row, int64 [B], BOS at first, without recomputing earlier positions.
+
+        Returns the logits of the next one, float [B, V], equal to the last row of full recomputation, and the next
+        caches. `state` comes from `start` or the previous step.
+        """
         read = state["target_ids"]
         following = {**state, "target_ids": torch.cat((read, token_ids[:, None]), dim=1)}
         source_mask = padding_mask(state["source_valid"])

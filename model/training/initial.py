@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dragoman.model.config import Direction, RunConfig, TokenizerConfig, TransformerConfig
-from dragoman.model.network.translation_model import TranslationModel
+from dragoman.model.network.transformer import Transformer
 from dragoman.model.run import TrainedModel
 from dragoman.model.tokenizer.frozen_tokenizer import FrozenTokenizer, RunTokenizer
 from dragoman.model.tokenizer.tokenizer import UNK_ID
@@ -47,7 +47,7 @@ def continued(initial: TrainedModel, config: RunConfig, base: Sequence[Direction
     return config.model_copy(update={"directions": initial.config.directions, "model": model, "tokenizer": tokenizer})
 
 
-def freeze(model: TranslationModel, config: RunConfig, tokenizer: RunTokenizer) -> None:
+def freeze(model: Transformer, config: RunConfig, tokenizer: RunTokenizer) -> None:
     """Marks parameters that training leaves as they are: embeddings on request, and what an import computes."""
     frozen: tuple[str, ...] = IMPORTED_PARAMETERS if isinstance(tokenizer, FrozenTokenizer) else ()
     frozen += TOKEN_PARAMETERS if config.training.frozen_embeddings else ()

@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader
 from dragoman.model.config import RunConfig, TrainingConfig
 from dragoman.model.data.batches import Batch, BatchStream, TokenizedPairs, sorted_batches
 from dragoman.model.network.layers import Dropout
-from dragoman.model.network.transformer import Transformer
 from dragoman.model.run import build_model
 from dragoman.model.tokenizer.tokenizer import OWN_IDS, SpecialIds
 from dragoman.model.training.loss import (
@@ -112,7 +111,7 @@ class TranslationModule(lightning.LightningModule):
         memory = self.model.encode(batch.source_ids.repeat(passes, 1))
         target_inputs = batch.target_inputs.repeat(passes, 1)
         weights = None
-        if isinstance(self.model, Transformer) and training.guided_alignment:
+        if training.guided_alignment:
             states, weights = self.model.decode_aligned(target_inputs, memory)  # [P * B, T, D], [P * B, T, S]
         else:
             states = self.model.decode(target_inputs, memory)
@@ -122,7 +121,7 @@ class TranslationModule(lightning.LightningModule):
             batch.target_labels.flatten(),
             training.label_smoothing,
             training.r_drop,
-            output_bias=getattr(self.model, "output_bias", None),
+            output_bias=self.model.output_bias,
             pad_id=batch.pad_id,
         )
         if weights is None or batch.alignments is None:

@@ -27,7 +27,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from dragoman.model.config import Section, TrainingConfig
 from dragoman.model.data.batches import Batch
 from dragoman.model.data.segmentation import Segmentation
-from dragoman.model.network.translation_model import TranslationModel
+from dragoman.model.network.transformer import Transformer
 from dragoman.model.run import RunFolder, whole
 from dragoman.model.scoring import score
 from dragoman.model.search import translate_all
@@ -145,7 +145,7 @@ class ValidationTranslation(Callback):
                     self.references.append(reference)
                     self._languages.append(corpus.target_language)
 
-    def translate(self, model: TranslationModel) -> list[str]:
+    def translate(self, model: Transformer) -> list[str]:
         """Returns the translations of `texts`, the sentences that the model can read."""
         generated = translate_all(model, self._sources, BATCH_SENTENCES, self._starts)
         return [self._tokenizer.decode(item.target_ids) for item in generated]

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from dragoman.model.network.translation_model import DecoderState
+from dragoman.model.network.transformer import DecoderState
 from dragoman.model.search import Hypothesis, beam_search
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from dragoman.model.network.translation_model import TranslationModel
+from dragoman.model.network.transformer import Transformer
 from dragoman.model.search import Generated, generate_beam, generate_greedy
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID
 from dragoman.serve.search.options import SearchOptions
@@ -22,7 +22,7 @@ Answers = list[tuple[Generated, Generated]]
 
 
 @torch.inference_mode()
-def translate(model: TranslationModel, source: list[int]) -> Generated:
+def translate(model: Transformer, source: list[int]) -> Generated:
     """Translates one source with a full forward pass per token."""
     target_ids = [BOS_ID]
     score = 0.0
@@ -39,7 +39,7 @@ def translate(model: TranslationModel, source: list[int]) -> Generated:
 
 
 @torch.inference_mode()
-def translate_with_beam(model: TranslationModel, source: list[int], beam_size: int, length_penalty: float) -> Found:
+def translate_with_beam(model: Transformer, source: list[int], beam_size: int, length_penalty: float) -> Found:
     """Returns the reference's best translation of one source."""
 
     @cache

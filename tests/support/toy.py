@@ -23,7 +23,6 @@ from dragoman.model.config import Direction, RunConfig, TokenizerConfig, Trainin
 from dragoman.model.data.cleaning import TrainingData, clean
 from dragoman.model.data.corpus import read_corpus
 from dragoman.model.network.transformer import Transformer
-from dragoman.model.network.translation_model import TranslationModel
 from dragoman.model.run import RunFolder, TrainedModel
 from dragoman.model.samples import Sample
 from dragoman.model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer
@@ -164,7 +163,7 @@ RANDOM_BUNDLE = BundleOptions("random")
 
 
 def export_model(
-    model: TranslationModel,
+    model: Transformer,
     tokenizer: Tokenizer,
     out: Path,
     directions: tuple[Direction, ...] = TOY_CONFIG.directions,
@@ -184,7 +183,7 @@ def export_for_cuda(
 ) -> Bundle:
     """Exports a Transformer for GPUs in fp32, which ONNX Runtime computes on a CPU as well."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dragoman.export.graphs.graphs.check_options", lambda *_: None)
+        patch.setattr("dragoman.export.graphs.export_model.check_options", lambda *_: None)
         return export_model(model, tokenizer, out, options=BundleOptions("states", "cuda", "fp32", heads))
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from dragoman.export.graphs.graph_files import MIN_EXTERNAL_BYTES
-from dragoman.export.graphs.graphs import graphs_of
-from dragoman.export.graphs.options import UnsupportedGraphError
+from dragoman.export.graphs.options import UnsupportedGraphError, check_options
+from dragoman.export.graphs.to_onnx import states_of
 from dragoman.export.make_bundle import BundleOptions
 from dragoman.model.data.batches import pad
 from dragoman.model.network.transformer import Transformer
@@ -103,7 +103,7 @@ def test_the_decoder_with_alignments_adds_no_weights(aligned: Export) -> None:
 def test_a_missing_head_is_refused(head: AttentionHead, tokenizer: Tokenizer) -> None:
     model = random_model(9, tokenizer.vocabulary_size, d_model=48, heads=2, decoder_layers=2)
     with pytest.raises(UnsupportedGraphError, match=rf"^align: {head}: expected a layer below 2 and a head below 2"):
-        graphs_of(model, "cuda", "fp16", (head,))
+        check_options(model.config, "cuda", "fp16", (head,))
 
 
 def test_every_parameter_is_stored_once_and_read(exported: Export) -> None:
@@ -156,25 +156,20 @@ def test_cuda_graphs_are_fp16_except_for_the_logits(tokenizer: Tokenizer, tmp_pa
 def test_recurrent_units_have_graphs_for_cpus_only(tokenizer: Tokenizer) -> None:
     model = random_model(8, tokenizer.vocabulary_size, decoder_memory="ssru")
     with pytest.raises(UnsupportedGraphError, match=r"^variant: cuda: expected cpu for a model with recurrent units"):
-        graphs_of(model, "cuda", "fp16")
+        check_options(model.config, "cuda", "fp16", ())
 
 
 def test_a_transformer_has_keys_and_values_of_both_attentions_in_each_layer() -> None:
-    states = graphs_of(random_model(1, d_model=48, heads=2, decoder_layers=2), "cuda", "fp16").states
+    states = states_of(random_model(1, d_model=48, heads=2, decoder_layers=2).config)
     assert [state.name for state in states[4:]] == ["self_key_1", "self_value_1", "cross_key_1", "cross_value_1"]
     assert [state.shape for state in states] == ([(2, "target", 24)] * 2 + [(2, "source", 24)] * 2) * 2
-
-
-def test_a_model_without_graphs_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"^Identity: expected "):
-        graphs_of(torch.nn.Identity(), "cpu", "fp32")  # type: ignore[arg-type]  # that is the point
 
 
 @pytest.mark.parametrize(("variant", "precision"), [("cuda", "fp32"), ("cuda", "int8"), ("cpu", "fp16")])
 def test_fp16_and_cuda_require_each_other(variant: GraphVariant, precision: Precision, tokenizer: Tokenizer) -> None:
     model = random_model(8, tokenizer.vocabulary_size)
     with pytest.raises(UnsupportedGraphError, match=f"^precision: {precision} with the variant {variant}: expected"):
-        graphs_of(model, variant, precision)
+        check_options(model.config, variant, precision, ())
 
 
 def test_names_are_those_of_the_manifest_and_none_is_of_this_machine(exported: Export) -> None:

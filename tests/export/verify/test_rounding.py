@@ -62,8 +62,3 @@ def test_all_matrices_are_rounded_once() -> None:
         if parameter.dim() > 1:
             levels = parameter / parameter.abs().amax(dim=1, keepdim=True) * 127
             assert torch.allclose(levels, levels.round(), atol=1e-3), name
-
-
-def test_only_a_transformer_is_rounded() -> None:
-    with pytest.raises(TypeError, match="Identity: expected a Transformer"):
-        rounded(torch.nn.Identity())  # type: ignore[arg-type]  # that is the point

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dragoman.model.network.translation_model import TranslationModel
+from dragoman.model.network.transformer import Transformer
 from dragoman.model.tokenizer.tokenizer import BOS_ID, PAD_ID
 from tests.support.toy import OPTIONS, VOCABULARY, ragged_ids, random_ids, random_model
 
 DEPTHS = {"encoder_layers": 2, "decoder_layers": 2}
-Make = Callable[..., TranslationModel]
+Make = Callable[..., Transformer]
 MODELS: dict[str, Make] = {
     name: partial(random_model, 5, VOCABULARY, **{**DEPTHS, **options}) for name, options in OPTIONS.items()
 }
@@ -26,7 +26,7 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 
 @pytest.fixture
-def model(make: Make) -> TranslationModel:
+def model(make: Make) -> Transformer:
     return make()
 
 
@@ -46,7 +46,7 @@ def changed_at(ids: Tensor, position: int) -> Tensor:
 
 
 @pytest.mark.parametrize("lengths", [[1], [12], [4, 4], [3, 9, 1, 6]], ids=str)
-def test_steps_predict_what_decoding_as_a_whole_predicts(model: TranslationModel, lengths: list[int]) -> None:
+def test_steps_predict_what_decoding_as_a_whole_predicts(model: Transformer, lengths: list[int]) -> None:
     """With any padding, and for targets longer than their source."""
     source, target = ragged_ids(lengths), random_ids(len(lengths), 9, seed=2)
     expected = model(source, target)
@@ -56,12 +56,12 @@ def test_steps_predict_what_decoding_as_a_whole_predicts(model: TranslationModel
         assert_close(logits, expected[:, position])
 
 
-def test_padding_changes_nothing(model: TranslationModel) -> None:
+def test_padding_changes_nothing(model: Transformer) -> None:
     source, target = random_ids(3, 6), random_ids(3, 4, seed=2)
     assert_close(model(padded(source, 5), padded(target, 3))[:, :4], model(source, target))
 
 
-def test_a_row_is_the_same_alone_and_among_longer_ones(model: TranslationModel) -> None:
+def test_a_row_is_the_same_alone_and_among_longer_ones(model: Transformer) -> None:
     source, target = ragged_ids([9, 5]), random_ids(2, 7, seed=2)
     together = model(source, target)
     assert_close(together[0], model(source[:1], target[:1])[0])
@@ -69,21 +69,21 @@ def test_a_row_is_the_same_alone_and_among_longer_ones(model: TranslationModel) 
 
 
 @pytest.mark.parametrize("position", [1, 3, 5])
-def test_a_later_target_token_does_not_influence_earlier_predictions(model: TranslationModel, position: int) -> None:
+def test_a_later_target_token_does_not_influence_earlier_predictions(model: Transformer, position: int) -> None:
     source, target = random_ids(1, 6), random_ids(1, 6, seed=2)
     before, after = model(source, target)[0], model(source, changed_at(target, position))[0]
     assert_close(after[:position], before[:position])
     assert not torch.allclose(after[position], before[position])
 
 
-def test_every_source_token_influences_every_prediction(model: TranslationModel) -> None:
+def test_every_source_token_influences_every_prediction(model: Transformer) -> None:
     source, target = random_ids(1, 4), random_ids(1, 3, seed=2)
     before = model(source, target)[0]
     for position in range(4):
         assert ((model(changed_at(source, position), target)[0] - before).abs().amax(dim=-1) > 1e-4).all()
 
 
-def test_every_parameter_learns(model: TranslationModel) -> None:
+def test_every_parameter_learns(model: Transformer) -> None:
     """Except biases of keys, whose common offset a softmax ignores."""
     target = random_ids(2, 4, seed=2)
     target[:, 0] = BOS_ID

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dragoman.model.network.translation_model import DecoderState
+from dragoman.model.network.transformer import DecoderState
 from dragoman.model.search import beam_search
 from dragoman.serve.search.hypothesis import MIN_COVERAGE, FinishReason
 from dragoman.serve.search.options import SearchOptions
