@@ -131,7 +131,7 @@ class Service:
 
     def _lost_interface(self) -> str | None:
         """Returns the name of an interface that has stopped listening; None: both listen."""
-        listening = {"gRPC": self._grpc.listening, "REST": self._http.listening}
+        listening = {"gRPC": self._grpc.listening, "REST": self._http.listener.listening}
         return next((name for name, listens in listening.items() if not listens), None)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -242,7 +242,7 @@ class Service:
         """
         log.info("retiring")
         self.lifecycle.enter(Stage.RETIRING)
-        self._http.stop_accepting()
+        self._http.listener.leave()
         self._grpc.drain()
         stopping = asyncio.create_task(self._grpc.leave(self.core.settings.drain_seconds))
         await asyncio.sleep(max(HAND_OVER_SECONDS, self.core.settings.lame_duck_seconds))

@@ -25,15 +25,6 @@ CERTIFICATE, KEY, CLIENT_CA = "tls-certificate-file", "tls-key-file", "tls-clien
 
 
 @dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """Paths of the certificate, its key and the CA of clients. Without `client_ca`, clients need no certificate."""
-
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Loaded:
     """The loaded files in the form of each server."""
 
@@ -44,14 +35,14 @@ class _Loaded:
 class Tls:
     """TLS contexts and credentials for both servers."""
 
-    def __init__(self, files: TlsFiles) -> None:
-        """Reads the files.
+    def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
+        """Reads the certificate, its key and the CA of clients, without which they need no certificate.
 
         Raises FileError if a file cannot be read or parsed, or the key does not match the certificate.
         """
-        paths = (files.certificate, files.key, files.client_ca)
-        self.mutual = files.client_ca is not None
-        self._files = ReloadedValue("certificates", filter(None, paths), lambda: _load_tls(files))
+        paths = (certificate, key, client_ca)
+        self.mutual = client_ca is not None
+        self._files = ReloadedValue("certificates", filter(None, paths), lambda: _load_tls(*paths))
         self._given = self._files.value
 
     def refresh(self) -> None:
@@ -84,15 +75,15 @@ class Tls:
         return loaded.configuration
 
 
-def _load_tls(files: TlsFiles) -> _Loaded:
-    certificate = read_certificates(CERTIFICATE, files.certificate)
+def _load_tls(certificate: Path, key: Path, client_ca: Path | None) -> _Loaded:
+    chain = read_certificates(CERTIFICATE, certificate)
     context = _new_context()
-    key = load_key(context, files.certificate, KEY, files.key)
-    authorities = None if files.client_ca is None else read_certificates(CLIENT_CA, files.client_ca)
+    private_key = load_key(context, certificate, KEY, key)
+    authorities = None if client_ca is None else read_certificates(CLIENT_CA, client_ca)
     if authorities is not None:
         context.load_verify_locations(cadata=authorities.decode())
         context.verify_mode = ssl.CERT_OPTIONAL
-    return _Loaded(context, grpc.ssl_server_certificate_configuration([(key, certificate)], authorities))
+    return _Loaded(context, grpc.ssl_server_certificate_configuration([(private_key, chain)], authorities))
 
 
 def _new_context() -> ssl.SSLContext:
@@ -220,7 +211,7 @@ class Security:
 def _open_tls(settings: ServeSettings) -> Tls | None:
     certificate, key, client_ca = settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file
     if certificate is not None and key is not None:
-        return Tls(TlsFiles(certificate, key, client_ca))
+        return Tls(certificate, key, client_ca)
     given = {CERTIFICATE: certificate, KEY: key, CLIENT_CA: client_ca}
     for name, path in given.items():
         if path is not None:

@@ -73,7 +73,7 @@ class EventStream(StreamingResponse):
 
         async def send_event(message: Message) -> None:
             if FLOW in state:
-                if state[FLOW].write_paused:  # the client does not read
+                if not state[FLOW].reads.is_set():  # the client does not read
                     state[IN_FLIGHT].leave()
                 await state[FLOW].drain()
                 if state[TRANSPORT].is_closing():  # the event would be dropped

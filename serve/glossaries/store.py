@@ -11,7 +11,8 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
@@ -58,20 +59,29 @@ _DICTIONARIES = sa.Table(
 
 
 @dataclass(frozen=True, slots=True)
-class Dictionary:
-    """The entries of a glossary for one pair of languages, which are ISO 639-1 codes."""
+class _Directed:
+    """A pair of languages, which are ISO 639-1 codes."""
 
     source_language: str
     target_language: str
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The languages."""
+        return self.source_language, self.target_language
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary(_Directed):
+    """The entries of a glossary for one pair of languages."""
+
     entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DictionarySummary:
+class DictionarySummary(_Directed):
     """A dictionary without its entries."""
 
-    source_language: str
-    target_language: str
     entry_count: int
 
 
@@ -132,7 +142,7 @@ class Glossaries:
             values = {"name": name, "created_seconds": now_seconds, "changed_seconds": now_seconds}
             values |= {"id": glossary_id, "account": self._account, "owner": self._owner}
             connection.execute(sa.insert(_GLOSSARIES).values(values))
-            _insert(connection, glossary_id, dictionaries)
+            _put(connection, glossary_id, *dictionaries)
             return self._checked(connection, glossary_id)
 
     def list_all(self) -> list[Glossary]:
@@ -154,9 +164,7 @@ class Glossaries:
         """Returns the index of a dictionary; raises GlossaryNotFoundError if there is no such one."""
         pair = glossary_id, source_language, target_language
         with self._state.reading() as connection:
-            revision = connection.execute(self._find(_DICTIONARIES.c.revision, *pair)).scalar()
-        if revision is None:
-            raise _no_dictionary(*pair)
+            revision = self._value(connection, _DICTIONARIES.c.revision, *pair)
         return self._indexes.find(revision, self._owner, lambda: TermIndex(self.entries(*pair)))
 
     def replace(self, glossary_id: str, name: str, dictionaries: Sequence[Dictionary]) -> Glossary:
@@ -165,7 +173,7 @@ class Glossaries:
         with self._state.writing() as connection:
             self._touch(connection, glossary_id, name)
             connection.execute(sa.delete(_DICTIONARIES).where(_DICTIONARIES.c.glossary_id == glossary_id))
-            _insert(connection, glossary_id, dictionaries)
+            _put(connection, glossary_id, *dictionaries)
             return self._checked(connection, glossary_id)
 
     def change(self, glossary_id: str, name: str | None = None, dictionaries: Iterable[Dictionary] = ()) -> Glossary:
@@ -173,16 +181,18 @@ class Glossaries:
         with self._state.writing() as connection:
             self._touch(connection, glossary_id, name)
             for dictionary in dictionaries:
-                merged = {entry.source: entry for entry in self._stored(connection, glossary_id, dictionary)}
+                merged = dict[str, Entry]()
+                with suppress(GlossaryNotFoundError):
+                    merged = {entry.source: entry for entry in self._entries(connection, glossary_id, *dictionary.pair)}
                 merged.update({entry.source: entry for entry in check_entries(dictionary.entries)})
-                _put(connection, glossary_id, dictionary, tuple(merged.values()))
+                _put(connection, glossary_id, replace(dictionary, entries=tuple(merged.values())))
             return self._checked(connection, glossary_id)
 
     def put_dictionary(self, glossary_id: str, dictionary: Dictionary) -> Glossary:
         """Replaces or adds one dictionary of a glossary; raises as `replace`."""
         with self._state.writing() as connection:
             self._touch(connection, glossary_id)
-            _put(connection, glossary_id, dictionary, dictionary.entries)
+            _put(connection, glossary_id, dictionary)
             return self._checked(connection, glossary_id)
 
     def delete_dictionary(self, glossary_id: str, source_language: str, target_language: str) -> None:
@@ -206,21 +216,17 @@ class Glossaries:
             raise GlossaryNotFoundError(glossary_id)
         return found[0]
 
-    def _find(self, column: sa.Column[str], *pair: str) -> sa.Select[str]:
-        """Returns a query for a column of a dictionary, given its glossary and its languages."""
-        return sa.select(column).select_from(_DICTIONARIES.join(_GLOSSARIES)).where(*_is(*pair), self._usable)
+    def _value(self, connection: sa.Connection, column: sa.Column[str], *pair: str) -> str:
+        """Returns a column of a dictionary, given its glossary and languages; raises GlossaryNotFoundError."""
+        found = sa.select(column).select_from(_DICTIONARIES.join(_GLOSSARIES)).where(*_is(*pair), self._usable)
+        value = connection.execute(found).scalar()
+        if value is None:
+            raise _no_dictionary(*pair)
+        return value
 
     def _entries(self, connection: sa.Connection, *pair: str) -> tuple[Entry, ...]:
-        text = connection.execute(self._find(_DICTIONARIES.c.entries, *pair)).scalar()
-        if text is None:
-            raise _no_dictionary(*pair)
+        text = self._value(connection, _DICTIONARIES.c.entries, *pair)
         return tuple(Entry(source, tuple(targets), match_case) for source, targets, match_case in json.loads(text))
-
-    def _stored(self, connection: sa.Connection, glossary_id: str, dictionary: Dictionary) -> tuple[Entry, ...]:
-        try:
-            return self._entries(connection, glossary_id, dictionary.source_language, dictionary.target_language)
-        except GlossaryNotFoundError:
-            return ()
 
     def _touch(self, connection: sa.Connection, glossary_id: str, name: str | None = None) -> None:
         """Notes a change; raises GlossaryNotFoundError, or ForbiddenError if the key may only use it."""
@@ -236,7 +242,7 @@ class Glossaries:
     def _checked(self, connection: sa.Connection, glossary_id: str) -> Glossary:
         """Returns a changed glossary; an error undoes the change."""
         glossary = self._glossary(connection, glossary_id)
-        _check_pairs([(summary.source_language, summary.target_language) for summary in glossary.dictionaries])
+        _check_pairs([summary.pair for summary in glossary.dictionaries])
         _check_share(connection, glossary_id)
         return glossary
 
@@ -261,8 +267,7 @@ def _check(name: str, dictionaries: Sequence[Dictionary]) -> None:
     _check_name(name)
     if not dictionaries:
         raise InvalidRequestError("dictionaries", "expected at least one")
-    pairs = [(dictionary.source_language, dictionary.target_language) for dictionary in dictionaries]
-    _check_pairs(pairs)
+    _check_pairs([dictionary.pair for dictionary in dictionaries])
 
 
 def _check_name(name: str) -> None:
@@ -317,25 +322,20 @@ def _no_dictionary(glossary_id: str, source_language: str, target_language: str)
     return GlossaryNotFoundError(glossary_id, f"has no dictionary from {source_language} into {target_language}")
 
 
-def _insert(connection: sa.Connection, glossary_id: str, dictionaries: Iterable[Dictionary]) -> None:
-    for position, dictionary in enumerate(dictionaries):
-        values = {"glossary_id": glossary_id, "position": position, **_pair(dictionary), **_content(dictionary.entries)}
+def _put(connection: sa.Connection, glossary_id: str, *dictionaries: Dictionary) -> None:
+    """Adds dictionaries to a glossary, or replaces those of the same languages."""
+    for dictionary in dictionaries:
+        source, target = dictionary.pair
+        content = _content(dictionary.entries)
+        if connection.execute(
+            sa.update(_DICTIONARIES).where(*_is(glossary_id, source, target)).values(content)
+        ).rowcount:
+            continue
+        last = sa.select(sa.func.max(_DICTIONARIES.c.position)).where(_DICTIONARIES.c.glossary_id == glossary_id)
+        position = connection.execute(last).scalar()
+        key = {"glossary_id": glossary_id, "source_language": source, "target_language": target}
+        values = {**key, **content, "position": 0 if position is None else position + 1}
         connection.execute(sa.insert(_DICTIONARIES).values(values))
-
-
-def _put(connection: sa.Connection, glossary_id: str, dictionary: Dictionary, entries: Sequence[Entry]) -> None:
-    pair = _is(glossary_id, dictionary.source_language, dictionary.target_language)
-    content = _content(entries)
-    if connection.execute(sa.update(_DICTIONARIES).where(*pair).values(content)).rowcount:
-        return
-    last = sa.select(sa.func.max(_DICTIONARIES.c.position)).where(_DICTIONARIES.c.glossary_id == glossary_id)
-    position = connection.execute(last).scalar()
-    values = {"glossary_id": glossary_id, "position": 0 if position is None else position + 1, **_pair(dictionary)}
-    connection.execute(sa.insert(_DICTIONARIES).values({**values, **content}))
-
-
-def _pair(dictionary: Dictionary) -> dict[str, str]:
-    return {"source_language": dictionary.source_language, "target_language": dictionary.target_language}
 
 
 def _content(entries: Iterable[Entry]) -> dict[str, object]:

@@ -120,7 +120,7 @@ class AcceptedSockets:
                     continue
                 # A copy, because a thread of gRPC may close the socket, and the system reuse its descriptor.
                 with socket.socket(fileno=os.dup(int(entry.name))) as copy:
-                    if _is_bound(copy, self._port):
+                    if copy.family in (socket.AF_INET, socket.AF_INET6) and copy.getsockname()[1] == self._port:
                         yield number, copy
                     else:
                         self._others.add(number)
@@ -137,7 +137,3 @@ def _peer(connection: socket.socket) -> SocketAddress | None:
     except OSError:
         return None
     return address
-
-
-def _is_bound(connection: socket.socket, port: int) -> bool:
-    return connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getsockname()[1] == port

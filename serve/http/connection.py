@@ -94,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         """Informs the application, also if further requests have arrived since."""
         self._all.remove(self)
         self.output.clear()
-        self.output.resume()
+        self.output.reads.set()
         self._pipeline.release()
         self._tls = None  # a reference cycle
 
@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Makes streams wait until the client has read."""
         if self._connected:
-            self.output.pause()
+            self.output.reads.clear()
             self.hold()
 
     def resume_writing(self) -> None:
@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.output.proceed()
         if not self.hold():
-            self.output.resume()
+            self.output.reads.set()
             self._pipeline.start_later()
 
     # What `Connections` and the pipeline call

@@ -15,7 +15,11 @@ PIECE_BYTES = 32 << 10
 
 
 class Output:
-    """Bytes on their way to a transport, and the end of the output after them. Streams wait with `drain`."""
+    """Bytes on their way to a transport, and the end of the output after them. Streams wait with `drain`.
+
+    Attributes:
+        reads: set unless an answer waits for the client.
+    """
 
     def __init__(self, transport: asyncio.Transport, tls: TlsLayer | None) -> None:
         self._transport = transport
@@ -24,8 +28,8 @@ class Output:
         self._rest = deque[tuple[memoryview, int]]()
         self._rest_bytes = self._whole_bytes = 0
         self._closes = self._ends = False
-        self._reads = asyncio.Event()
-        self._reads.set()
+        self.reads = asyncio.Event()
+        self.reads.set()
 
     @property
     def closing(self) -> bool:
@@ -45,22 +49,9 @@ class Output:
         buffered_bytes = self._buffered_bytes()
         return buffered_bytes + self._rest_bytes, buffered_bytes + self._whole_bytes
 
-    @property
-    def write_paused(self) -> bool:
-        """Whether an answer waits for the client."""
-        return not self._reads.is_set()
-
-    def pause(self) -> None:
-        """Makes `drain` wait."""
-        self._reads.clear()
-
-    def resume(self) -> None:
-        """Ends the waits."""
-        self._reads.set()
-
     async def drain(self) -> None:
         """Waits until the client has read, or is gone."""
-        await self._reads.wait()
+        await self.reads.wait()
 
     def write(self, data: bytes) -> None:
         """Sends data after that before."""

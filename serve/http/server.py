@@ -155,7 +155,7 @@ class Listener:
 
 
 class HttpServer:
-    """Serves an application over HTTP/1.1, with or without TLS."""
+    """Serves an application over HTTP/1.1, with or without TLS; `listener`: accepts its connections."""
 
     def __init__(
         self,
@@ -174,17 +174,8 @@ class HttpServer:
 
     def listen(self, listening: socket.socket) -> None:
         """Begins to accept connections of a listening socket. Requires a running event loop."""
-        self._listener = Listener(listening, self._serve_connection, shared=self._shared)
+        self.listener = Listener(listening, self._serve_connection, shared=self._shared)
         self._sweeping = asyncio.create_task(self._sweep())
-
-    @property
-    def listening(self) -> bool:
-        """Whether the server accepts connections."""
-        return self._listener.listening
-
-    def stop_accepting(self) -> None:
-        """Leaves new connections to the other processes, which accept from the same sockets."""
-        self._listener.leave()
 
     async def _sweep(self) -> None:
         while True:
@@ -198,7 +189,7 @@ class HttpServer:
 
     async def shut_down(self) -> None:
         """Answers requests in transit, then closes all connections."""
-        self._listener.close()
+        self.listener.close()
         await asyncio.sleep(CLOSE_STEP_SECONDS)
         self._connections.shut_down()
         self._sweeping.cancel()

@@ -106,14 +106,9 @@ class LogWriter(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the counters of Prometheus."""
-        errors = CounterMetricFamily("dragoman_log_errors", "Failed writes of the log.")
-        errors.add_metric((), self.errors)
-        yield errors
-        dropped = CounterMetricFamily(
-            "dragoman_log_lines_dropped", "Lost log lines: failed writes, a blocked log, or repetitions."
-        )
-        dropped.add_metric((), self.dropped)
-        yield dropped
+        yield CounterMetricFamily("dragoman_log_errors", "Failed writes of the log.", self.errors)
+        lost = "Lost log lines: failed writes, a blocked log, or repetitions."
+        yield CounterMetricFamily("dragoman_log_lines_dropped", lost, self.dropped)
 
     def _run(self) -> None:
         while True:

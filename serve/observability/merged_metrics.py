@@ -6,7 +6,6 @@ the number of the one that it replaces, so that the series are bounded.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client.metrics_core import Metric
@@ -31,13 +30,6 @@ def snapshot(metrics: Collector) -> list[Family]:
         (item.name, item.type, item.documentation, [(name, labels, value) for name, labels, value, *_ in item.samples])
         for item in metrics.collect()
     ]
-
-
-@dataclass(slots=True)
-class _Merged:
-    kind: str
-    description: str
-    values: dict[Series, float]
 
 
 class MergedMetrics(Collector):
@@ -67,16 +59,15 @@ class MergedMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields every family of any process once."""
-        merged: dict[str, _Merged] = {}
+        merged: dict[str, tuple[Metric, dict[Series, float]]] = {}
         for label, families in self._latest.values():
             for name, kind, description, samples in families:
-                family = merged.setdefault(name, _Merged(kind, description, {}))
+                _, values = merged.setdefault(name, (Metric(name, description, kind), {}))
                 for series, value in _series(name, label, samples):
-                    family.values[series] = _merge(name, kind, family.values.get(series), value)
-        for name, family in merged.items():
-            metric = Metric(name, family.description, family.kind)
-            for series, value in family.values.items():
-                ended = self._ended.get(series, 0.0) if family.kind in CUMULATIVE else 0.0
+                    values[series] = _merge(name, kind, values.get(series), value)
+        for metric, values in merged.values():
+            for series, value in values.items():
+                ended = self._ended.get(series, 0.0) if metric.type in CUMULATIVE else 0.0
                 metric.add_sample(series[0], dict(series[1]), value + ended)
             yield metric
 

@@ -121,6 +121,21 @@ class ProxyCall:
             task.cancel()
 
 
+def _answering(method: str) -> Callable[["Replica", bytes, ProxyContext], Coroutine[Any, Any, Message]]:
+    """Returns the function of a method without streams."""
+
+    async def answer(self: "Replica", data: bytes, grpc_context: ProxyContext) -> Message:
+        call, handler = self.begin(method, grpc_context)
+        try:
+            message: Message = await handler.unary_unary(handler.request_deserializer(data), call)
+        except CallEndedError:
+            # gRPC sends no message with a status other than OK. If this error propagated, its details would be lost.
+            return Empty()
+        return message
+
+    return answer
+
+
 class Replica:
     """The service with the methods that Ray Serve calls."""
 
@@ -154,49 +169,25 @@ class Replica:
             SLOTS: sum(pipeline.settings.total_slots for pipeline in pipelines),
         }
 
-    async def Translate(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802
-        """Returns translations."""
-        return await self._answer("Translate", data, grpc_context)
-
-    async def Score(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802
-        """Returns scores."""
-        return await self._answer("Score", data, grpc_context)
-
-    async def Detect(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802
-        """Returns detected languages."""
-        return await self._answer("Detect", data, grpc_context)
-
-    async def ListModels(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802
-        """Returns all models."""
-        return await self._answer("ListModels", data, grpc_context)
-
-    async def GetModel(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802
-        """Returns one model."""
-        return await self._answer("GetModel", data, grpc_context)
-
-    async def Correct(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802
-        """Stores a correction."""
-        return await self._answer("Correct", data, grpc_context)
+    # Ray Serve's proxy calls them by their names.
+    Translate = _answering("Translate")
+    Score = _answering("Score")
+    Detect = _answering("Detect")
+    ListModels = _answering("ListModels")
+    GetModel = _answering("GetModel")
+    Correct = _answering("Correct")
 
     async def TranslateStream(  # noqa: N802
         self, data: bytes, grpc_context: ProxyContext
     ) -> AsyncGenerator[Message]:
         """Yields the growth of translations."""
-        call, handler = self._begin("TranslateStream", grpc_context)
+        call, handler = self.begin("TranslateStream", grpc_context)
         handling = handler.unary_stream(handler.request_deserializer(data), call)
         async with aclosing(call.stream(handling)) as messages:
             async for message in messages:
                 yield message
 
-    async def _answer(self, method: str, data: bytes, context: ProxyContext) -> Message:
-        call, handler = self._begin(method, context)
-        try:
-            message: Message = await handler.unary_unary(handler.request_deserializer(data), call)
-        except CallEndedError:
-            # gRPC sends no message with a status other than OK. If this error propagated, its details would be lost.
-            return Empty()
-        return message
-
-    def _begin(self, method: str, context: ProxyContext) -> tuple[ProxyCall, Any]:
+    def begin(self, method: str, context: ProxyContext) -> tuple[ProxyCall, Any]:
+        """Returns a call of a method and its handler."""
         call = ProxyCall(context)
         return call, self._service.grpc_handler(method, call.header(KEY_METADATA))

@@ -188,18 +188,12 @@ def _size_bytes() -> int:
 def _limit_call(limits: Limits) -> None:
     """Sets the limits of a call in place of those of the last one."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    _limit_softly(resource.RLIMIT_AS, _size_bytes() + limits.memory_bytes)
-    _limit_softly(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + limits.cpu_seconds)
+    _limit(resource.RLIMIT_AS, _size_bytes() + limits.memory_bytes, softly=True)
+    _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + limits.cpu_seconds, softly=True)
 
 
-def _limit_softly(what: int, most: int) -> None:
-    """Sets a limit that this process can raise again."""
-    _, hard = resource.getrlimit(what)
-    resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-
-
-def _limit(what: int, most: int) -> None:
-    """Sets a limit that this process cannot raise."""
+def _limit(what: int, most: int, *, softly: bool = False) -> None:
+    """Sets a limit, which this process can raise again only `softly`."""
     _, hard = resource.getrlimit(what)
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(what, (most, most))
+    resource.setrlimit(what, (most, hard if softly else most))

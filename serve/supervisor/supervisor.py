@@ -93,7 +93,7 @@ class Supervisor:
         for stop in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(stop, self._stop)
         loop.add_signal_handler(signal.SIGHUP, lambda: self._begin(self._reload()))
-        loop.add_signal_handler(signal.SIGUSR2, lambda: self._begin(self._restart_all()))
+        loop.add_signal_handler(signal.SIGUSR2, lambda: self._begin(self._restart()))
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         self._parsers.watch()
         # Otherwise a collection in a worker would copy the pages that all of them share.
@@ -170,7 +170,7 @@ class Supervisor:
         worker.note(state)
         if before.live and not state.live and not worker.replaced and not self._stopping:
             log.error("worker_hangs", worker=worker.number)
-            self._begin(self._restart([worker]))
+            self._begin(self._restart(worker))
         self._refresh_ready()
 
     def _refresh_ready(self) -> None:
@@ -206,14 +206,12 @@ class Supervisor:
                 self._metrics.merged.forget(name)
             return report
 
-    async def _restart_all(self) -> None:
-        await self._restart([self._by_slot[number] for number in sorted(self._by_slot)])
-
     def _is_current(self, worker: WorkerProcess) -> bool:
         return self._was_ready and not self._stopping and self._by_slot[worker.number] is worker
 
-    async def _restart(self, workers: list[WorkerProcess]) -> None:
-        """Replaces one worker after the other: each retires when its successor serves."""
+    async def _restart(self, *given: WorkerProcess) -> None:
+        """Replaces one worker after the other, or all: each retires when its successor serves."""
+        workers = given or tuple(self._by_slot[number] for number in sorted(self._by_slot))
         async with self._lock:
             for old in workers:
                 if not self._is_current(old):
@@ -318,11 +316,6 @@ def join_reports(reports: Mapping[int, ReloadReport]) -> ReloadReport:
         for name, problem in report.failed.items():
             failed.setdefault(name, problem if report is first else f"process {number}: {problem}")
     problems = (report.problem for report in reports.values() if report.problem is not None)
-    return ReloadReport(
-        loaded=[item for item in first.loaded if item not in failed],
-        replaced=[item for item in first.replaced if item not in failed],
-        removed=[item for item in first.removed if item not in failed],
-        unchanged=[item for item in first.unchanged if item not in failed],
-        failed=failed,
-        problem=next(problems, None),
-    )
+    names = ("loaded", "replaced", "removed", "unchanged")
+    succeeded = {name: [item for item in getattr(first, name) if item not in failed] for name in names}
+    return ReloadReport(**succeeded, failed=failed, problem=next(problems, None))

@@ -96,18 +96,12 @@ class DeepLGlossaries:
 
     async def get_single(self, request: Request, glossary_id: str) -> Response:
         """Returns a glossary for one pair of languages, without its entries."""
-        glossary = await self._find(request, glossary_id)
-        if len(glossary.dictionaries) != 1:
-            raise GlossaryNotFoundError(glossary_id)
-        return JSONResponse(_single(glossary))
+        return JSONResponse(_single(await self._find_single(request, glossary_id)))
 
     async def entries_text(self, request: Request, glossary_id: str) -> Response:
         """Returns the entries of a glossary for one pair of languages, a line for each."""
-        glossary = await self._find(request, glossary_id)
-        pairs = [(dictionary.source_language, dictionary.target_language) for dictionary in glossary.dictionaries]
-        if len(pairs) != 1:
-            raise GlossaryNotFoundError(glossary_id)
-        found = await self._use(request, lambda stored: stored.entries(glossary_id, *pairs[0]))
+        pair = (await self._find_single(request, glossary_id)).dictionaries[0].pair
+        found = await self._use(request, lambda stored: stored.entries(glossary_id, *pair))
         return Response(_text(found), media_type=f"{_TSV}; charset=utf-8")
 
     async def create(self, request: Request) -> Response:
@@ -160,9 +154,7 @@ class DeepLGlossaries:
         glossary = await self._use(
             request, lambda stored: stored.put_dictionary(checked_glossary_id(glossary_id), dictionary)
         )
-        pair = dictionary.source_language, dictionary.target_language
-        summaries = {(item.source_language, item.target_language): item for item in glossary.dictionaries}
-        return JSONResponse(_summary(summaries[pair]))
+        return JSONResponse(next(_summary(item) for item in glossary.dictionaries if item.pair == dictionary.pair))
 
     async def delete_dictionary(self, request: Request, glossary_id: str) -> Response:
         """Deletes one dictionary."""
@@ -173,6 +165,12 @@ class DeepLGlossaries:
     async def _find(self, request: Request, glossary_id: str) -> Glossary:
         await self._read(request)
         return await self._use(request, lambda stored: stored.get(checked_glossary_id(glossary_id)))
+
+    async def _find_single(self, request: Request, glossary_id: str) -> Glossary:
+        glossary = await self._find(request, glossary_id)
+        if len(glossary.dictionaries) != 1:
+            raise GlossaryNotFoundError(glossary_id)
+        return glossary
 
     async def _pair(self, request: Request) -> tuple[str, str]:
         parameters = await self._read(request)

@@ -229,7 +229,7 @@ class DeepLHttp(Interface):
             raise refuse("Parameter 'resource' not specified.")
         if not isinstance(resource, str) or resource not in RESOURCES:
             raise unsupported("resource")
-        return JSONResponse(list_features(self._languages, resource))
+        return JSONResponse(list(list_features(self._languages, resource)))
 
     async def resources(self, request: Request) -> Response:
         """Lists the resources with their features."""

@@ -37,11 +37,6 @@ def list_targets(languages: ServedLanguages) -> list[dict[str, Any]]:
     ]
 
 
-def list_features(languages: ServedLanguages, resource: str) -> list[dict[str, Any]]:
-    """Returns the languages of a resource for `/v3/languages`."""
-    return list(_features(languages, RESOURCES[resource]))
-
-
 def list_resources() -> list[dict[str, Any]]:
     """Returns the resources of `/v3/languages/resources`."""
     return [
@@ -55,7 +50,8 @@ def _variants(code: str) -> Iterable[tuple[str, str]]:
     return variants.items()
 
 
-def _features(languages: ServedLanguages, known: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def list_features(languages: ServedLanguages, resource: str) -> Iterator[dict[str, Any]]:
+    """Yields the languages of a resource for `/v3/languages`."""
     sources, targets = languages.sources, languages.targets
     for served in languages:
         listed = {served: language_name(served)}
@@ -63,7 +59,9 @@ def _features(languages: ServedLanguages, known: Mapping[str, Any]) -> Iterator[
             listed |= {_tag(code): name for code, name in _variants(served)}
         for code, name in listed.items():
             source = code == served and served in sources
-            features = {name: {"status": "stable"} for name in known if source or name != "auto_detection"}
+            features = {
+                name: {"status": "stable"} for name in RESOURCES[resource] if source or name != "auto_detection"
+            }
             yield {
                 "lang": code,
                 "name": name,

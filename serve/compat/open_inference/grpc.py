@@ -231,6 +231,4 @@ def _contents(tensor: protocol.Tensor) -> messages.InferTensorContents:
     elements: Any = tensor.elements
     if tensor.datatype == "BYTES":
         return messages.InferTensorContents(bytes_contents=[text.encode() for text in elements])
-    if tensor.datatype == "FP64":
-        return messages.InferTensorContents(fp64_contents=elements)
-    return messages.InferTensorContents(int64_contents=elements)
+    return messages.InferTensorContents(**{f"{tensor.datatype.lower()}_contents": elements})

@@ -11,7 +11,7 @@ import pytest
 
 from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse
 from dragoman.serve.app import serve
-from dragoman.serve.edge.auth import Tls, TlsFiles
+from dragoman.serve.edge.auth import Tls
 from dragoman.serve.host.files import FileError
 from dragoman.serve.settings import ServeSettings
 from tests.support.certificates import Authority
@@ -189,7 +189,7 @@ def test_errors_of_invalid_files_name_setting_and_path(
     named = {**files, "client-ca": authority.file, "other": authority.issue("other")["key"]}
     spoil(named)
     with pytest.raises(FileError, match=f"^--tls-{setting}-file: {named[setting]}: "):
-        Tls(TlsFiles(files["certificate"], files["key"], named["client-ca"]))
+        Tls(files["certificate"], files["key"], named["client-ca"])
 
 
 @pytest.mark.parametrize("name", ["tls_certificate_file", "tls_key_file", "tls_client_ca_file"])

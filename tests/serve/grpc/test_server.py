@@ -115,7 +115,7 @@ def test_a_request_of_health_or_reflection_that_is_no_message_is_invalid(
 def stop_listening(live: LiveService, interface: str) -> None:
     """Ends the listening socket of an interface, behind the back of its server."""
     if interface == "REST":
-        live.service._http._listener._socket.shutdown(socket.SHUT_RD)
+        live.service._http.listener._socket.shutdown(socket.SHUT_RD)
         return
     for descriptor in range(1000):
         try:
