@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: included site figures setup conformance nginx helm chromium postgresql clients demo quality test reliability endurance evictions fetches floods fmt fuzz check types lint contracts shape scripts bench real-models capacity soak protos locks tables
+.PHONY: included site figures setup conformance nginx helm chromium postgresql clients demo quality test reliability endurance evictions fetches floods fmt foreign fuzz check types lint contracts shape scripts bench real-models capacity soak protos locks tables
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -197,6 +197,13 @@ bench: setup
 # Proves public models, one of each kind; needs a network. ALL=1 adds large ones, without limits of time and size.
 real-models: setup
 	$(BIN)/python -m benchmarks.real_models $(if $(ALL),--all)
+
+# Reads and writes files of other programs, which FOREIGN keeps: those of Debian packages, those that writers at hand make.
+# LibreOffice, Calibre, Gnumeric and pandoc make files if they are installed.
+FOREIGN ?= build/foreign
+foreign: setup
+	$(BIN)/python -m tests.foreign.files $(FOREIGN)
+	DRAGOMAN_FOREIGN=$(abspath $(FOREIGN)) $(BIN)/pytest tests/foreign --capture=no
 
 # Measures the latency at 100 requests per second and the capacity; demo/load/load.html has plots.
 capacity: setup $(DEMO)/verified

@@ -7,16 +7,26 @@ from dragoman.serve.documents.document import DocumentError, DocumentRequest
 from dragoman.serve.documents.formats import parse_document
 
 _OFFICE = "application/vnd.openxmlformats-officedocument"
-_TYPES = '<Types><Override PartName="/part.xml" ContentType="{}.{}+xml"/></Types>'
+_TYPES = '<Types><Override PartName="/part.xml" ContentType="{}.{}+xml"/>{}</Types>'
+_SHEET = "spreadsheetml.worksheet"
+# A sheet besides, whose cells name the shared texts.
+_OTHER = f'<Override PartName="/sheet.xml" ContentType="{_OFFICE}.{_SHEET}+xml"/>'
+_CELLS = '<worksheet><sheetData><row><c r="A1" t="s"><v>0</v></c></row></sheetData></worksheet>'
 # The first byte of an input is the index of its kind: a file, or a part that a package has.
 KINDS = (
     *("docx", "odt", "xlf"),
-    ("docx", {"[Content_Types].xml": _TYPES.format(_OFFICE, "wordprocessingml.document.main")}, "part.xml"),
-    ("pptx", {"[Content_Types].xml": _TYPES.format(_OFFICE, "presentationml.slide")}, "part.xml"),
-    ("pptx", {"[Content_Types].xml": _TYPES.format(_OFFICE, "drawingml.chart")}, "part.xml"),
+    ("docx", {"[Content_Types].xml": _TYPES.format(_OFFICE, "wordprocessingml.document.main", "")}, "part.xml"),
+    ("pptx", {"[Content_Types].xml": _TYPES.format(_OFFICE, "presentationml.slide", "")}, "part.xml"),
+    ("pptx", {"[Content_Types].xml": _TYPES.format(_OFFICE, "drawingml.chart", "")}, "part.xml"),
     ("docx", {"part.xml": "<a/>"}, "[Content_Types].xml"),
     ("odt", dict[str, str](), "content.xml"),
-    *("properties", "strings", "xml", "resx", "ts", "tsv", "csv"),
+    *("properties", "strings", "xml", "resx", "ts", "tsv", "csv", "xlsx"),
+    ("xlsx", {"[Content_Types].xml": _TYPES.format(_OFFICE, _SHEET, "")}, "part.xml"),
+    (
+        "xlsx",
+        {"[Content_Types].xml": _TYPES.format(_OFFICE, "spreadsheetml.sharedStrings", _OTHER), "sheet.xml": _CELLS},
+        "part.xml",
+    ),
 )
 REQUEST = DocumentRequest("en", "de", retranslate=True, unpacked_bytes=8 << 20)
 

@@ -64,6 +64,9 @@ class Package:
             }
         except (BadZipFile, ValueError, NotImplementedError, struct.error) as error:
             raise DocumentError(describe_foreign(content) or f"not a ZIP package: {error}") from error
+        # A copy needs the headers, which reading alone does not: a file that lies is refused before its translation.
+        for info in self._members.values():
+            self._packed(info)
 
     @property
     def names(self) -> list[str]:
