@@ -43,6 +43,7 @@ COPY dragoman/ dragoman/
 COPY model/ model/
 COPY export/ export/
 COPY hub/ hub/
+COPY library/ library/
 COPY protos/ protos/
 COPY serve/ serve/
 COPY loadtest/ loadtest/

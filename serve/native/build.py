@@ -46,10 +46,11 @@ ZIG_TARGETS = {"linux": "linux-gnu.2.28", "darwin": "macos"}
 ZIG_OPTIONS = {"-march=armv8.2-a+dotprod": "-mcpu=generic+v8_2a+dotprod"}
 # Functions that the library exports; all others stay its own.
 EXPORTS = "{ global: RegisterCustomOps; dragoman_*; local: *; };\n"
-# Asks for the standard library of C++17, and for vectors as GCC 12 and Clang have them.
+# Asks for the standard library of C++17, and for vectors as GCC 12 and Clang have them. For macOS, Zig links no library
+# that exports nothing.
 SMALL_PROGRAM = """#include <string_view>
 typedef float Lanes __attribute__((vector_size(16)));
-int main() {
+__attribute__((visibility("default"))) int main() {
   return std::string_view().size() != 0 || __builtin_shufflevector(Lanes{}, Lanes{}, 0, 5, 2, 7)[0] != 0;
 }
 """
