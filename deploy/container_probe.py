@@ -28,8 +28,8 @@ SENTENCE = "A man in a red shirt is playing the guitar."
 # Explicit, because a bundle may have several directions.
 SOURCE_LANGUAGE = "en"
 TARGET_LANGUAGE = "de"
-LOAD_TEXTS = 64
-LOAD_REQUESTS = 20
+LOAD_TEXTS = 32
+LOAD_REQUESTS = 40
 LATE_REQUESTS = 20
 # Training and installation need these; `dragoman pull` needs onnx, so it may be there.
 ABSENT_MODULES = ("torch", "onnxscript", "pip")
