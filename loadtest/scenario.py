@@ -30,7 +30,7 @@ Arrivals = NDArray[np.float64]
 LoadProtocol = str
 
 MAX_RATE = 100_000.0
-# Sentences of the demo grammar, short and long.
+# Short and long sentences of everyday words.
 BUILT_IN_SENTENCES = Path(__file__).with_name("sentences.txt")
 # A trace ends this long after its last recorded request.
 AFTER_A_TRACE_SECONDS = 1.0

@@ -57,19 +57,12 @@ def write_corpus(
                 texts = list(texts)
                 for name in variants:
                     random = Random(seed).random
-                    made = filter(None, [VARIANTS[name](text, random) for text in texts])
-                    suffixes = (".en", ".de", ".tsv") if name == "terms" else (".en", ".de")
-                    rows = ((english, german, "\t".join(entry)) for english, german, *entry in made)
-                    _write_columns(staging / name, suffixes, rows)
-            suffixes = (".en", ".de", ".align") if alignments else (".en", ".de")
-            rows = ((*text.plain(), _pharaoh(text) if alignments else "") for text in texts)
-            _write_columns(staging / split, suffixes, rows)
+                    made = filter(None, (VARIANTS[name](text, random) for text in texts))
+                    _write_columns(staging / name, (".en", ".de", *[".tsv"] * (name == "terms")), made)
+            rows = ((*text.plain(), " ".join(f"{i}-{j}" for i, j in text.alignment())) for text in texts)
+            _write_columns(staging / split, (".en", ".de", *[".align"] * alignments), rows)
         for file in staging.iterdir():
             file.replace(out / file.name)
-
-
-def _pharaoh(text: Text) -> str:
-    return " ".join(f"{i}-{j}" for i, j in text.alignment())
 
 
 def _write_columns(stem: Path, suffixes: Iterable[str], rows: Iterable[tuple[str, ...]]) -> None:

@@ -8,35 +8,48 @@ method with a guaranteed sequence per seed.
 import re
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import cache
 from operator import itemgetter
+from pathlib import Path
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from dragoman.model.demo import inflection, lexicon
+import yaml
+
 from dragoman.model.demo.inflection import (
     ACCUSATIVE,
+    DATA,
     DATIVE,
     NOMINATIVE,
     NounPhrase,
     VerbForm,
     noun_phrase,
     prepositional,
+    pronoun,
+    verb_form,
 )
-from dragoman.model.demo.lexicon import CLASSES, DATA, PHRASES, REFERENCES, ClauseRule, Verb, VerbGroup, weighted
 from dragoman.model.demo.text import Text, join
 
 T = TypeVar("T")
 Linked = TypeVar("Linked", Text, NounPhrase, VerbForm)
+# A clause in each of its forms in a language: "" is a statement.
+Forms = dict[str, str]
 
 _SLOT = re.compile(r"<(\w+)(?:\.(\w+))?>")
-_PEOPLE, _SOMEBODY, _ANY = map(weighted, ("people", "somebody", "any"))
-_ANYWHERE, _OUTDOORS = DATA["anywhere"].split(), DATA["outdoors"].split()
-_PLACE_ADJECTIVES, _PLACE_DETERMINERS = DATA["place_adjectives"].split(), weighted(DATA["place_determiners"])
-_STATES = frozenset(DATA["states"].split())
-_FIRST_PERSONS = {"I", "we"}
-_NOTHING = Text()
-_ACTION = ClauseRule()
-_ACTION_UPON = ClauseRule(subject="people", verbs="see trade*3", value="-", affirmative=True)
+_PERSONS = ("role", "kin", "parent")
+_RULES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("sentences.yaml").read_text(encoding="utf-8"))
+_SENTENCES = [row for row in _RULES["sentences"] for _ in range(row["weight"])]
+PHRASES = {name: list(map(Text.parse, texts)) for name, texts in DATA["phrases"].items()}
+# The numbers from 2 to 99, as in twenty-one and einundzwanzig, and the days of a month.
+_ONES = [("one", "ein"), *(text.plain() for text in PHRASES["hour"][:8])]
+_COMPOUNDS = [
+    Text.parse(f"{ten}-{one} = {eins}und{zehn}") for ten, zehn in map(Text.plain, PHRASES["ten"]) for one, eins in _ONES
+]
+PHRASES["number"] = 3 * (PHRASES["hour"] + PHRASES["teen"]) + PHRASES["ten"] + _COMPOUNDS
+PHRASES["day"] = [Text.parse(f"{day} = {day}.") for day in range(1, 29)]
+_PRONOUNS = [pronoun(*forms, agreement=agreement) for *forms, agreement in DATA["pronouns"]]
+_WHO = pronoun("who", "who", "wer", "wen", "wem")
+_NAMES = [NounPhrase((name,) * 3, name.plain().english) for name in PHRASES["name"]]
 
 
 class Rank(IntEnum):
@@ -50,49 +63,18 @@ class Rank(IntEnum):
     REST = 5
 
 
-Part = tuple[Rank, Text]
+@cache
+def _weighted(options: str) -> list[str]:
+    """Repeats each option by its weight: `the*2 a` becomes the, the, a. The name of a list stands for its options."""
+    split = [option.partition("*") for option in _RULES["lists"].get(options, options).split()]
+    return [name for name, _, weight in split for _ in range(int(weight or 1))]
 
 
-class Clause(NamedTuple):
-    """A subject, a finite verb and the other parts, in English order. `adverb` stands at the English verb.
-
-    English has do-support. The German orders differ in the place of the finite verb only:
-
-        second   Die Frau macht die Tür heute auf
-        first    Macht die Frau die Tür heute auf
-        last     (weil) die Frau die Tür heute aufmacht
-    """
-
-    subject: NounPhrase
-    verb: VerbForm
-    parts: Sequence[Part]
-    adverb: Text
-    negative: bool
-    others: dict[str, Text]
-    """Texts of the clause: its time, the part that a question asks for, and a relative clause."""
-
-    def english(self, form: str) -> str:
-        """Returns a statement, or a question if `form` is `ask`."""
-        if form in self.others:
-            return self.others[form].english
-        subject, verb = self.subject.cases[NOMINATIVE].english, self.verb
-        parts = (part.english for _, part in self.parts)
-        if form == "ask":
-            return join(verb.operator, subject, self.adverb.english, verb.rest, *parts)
-        plain = bool(verb.plain) and not self.negative
-        predicate = (self.adverb.english, verb.plain) if plain else (verb.operator, self.adverb.english, verb.rest)
-        return join(subject, *predicate, *parts)
-
-    def german(self, form: str) -> str:
-        """Returns a clause with its finite verb `first`, `last` or, by default, second."""
-        if form in self.others:
-            return self.others[form].german
-        subject, verb = self.subject.cases[NOMINATIVE].german, self.verb
-        middle = join(*(part.german for _, part in sorted(self.parts, key=itemgetter(0))))
-        if form == "last":
-            return join(subject, middle, verb.last)
-        start = (verb.finite, subject) if form == "first" else (subject, verb.finite)
-        return join(*start, middle, verb.end)
+@cache
+def _verbs(kind: str) -> list[tuple[dict[str, Any], str, str]]:
+    """Returns the group and both entries of each verb of a kind."""
+    groups = [group for group in DATA["verbs"] if group["kind"] == kind]
+    return [(group, *words) for group in groups for words in group["words"].items()]
 
 
 class Grammar:
@@ -105,182 +87,137 @@ class Grammar:
     def sentence(self) -> Text:
         """Makes the next sentence, possibly a repeated one."""
         self._texts = 0
-        pattern = self._pick(lexicon.SENTENCES)
-        mood = self._pick(pattern.moods)
-        clauses = {"a": self._clause(pattern.a, mood)}
-        if "<b" in pattern.text.english:
-            clauses["b"] = self._clause(pattern.b, mood, avoid=clauses["a"].subject.head)
-        english, german = self._new(pattern.text)
-        return Text(
-            _SLOT.sub(lambda slot: clauses[slot[1]].english(slot[2] or ""), english),
-            _SLOT.sub(lambda slot: clauses[slot[1]].german(slot[2] or ""), german),
-        ).sentence()
+        row = self._pick(_SENTENCES)
+        mood = self._choose(row.get("moods", "any"))
+        clauses = {name: self._clause(row.get(name, {}), mood) for name in "ab" if f"<{name}" in row["text"]}
+        sides = self._new(Text.parse(row["text"]))
+        filled = (
+            _SLOT.sub(lambda slot: clauses[slot[1]][side][slot[2] or ""], text)  # noqa: B023 - called in this pass
+            for side, text in enumerate(sides)
+        )
+        return Text(*filled).sentence()
 
-    def _clause(self, rule: ClauseRule, mood: str, *, avoid: str = "", subject: NounPhrase | None = None) -> Clause:
-        mood = rule.mood or mood
-        negative = not rule.affirmative and self._happens(0.18)
-        subject = subject or self._subject(rule, mood, avoid, negative=negative)
-        verb, tense = self._verb(rule, subject, mood)
-        negation = self._new(Text("not~n", "nicht~n") if negative else _NOTHING)
-        form = inflection.verb_form(verb.english, verb.german, tense, subject.agreement, negative=negative)
-        parts, others = self._complements(rule, verb, subject, negation, mood)
+    def _clause(self, rule: dict[str, Any], mood: str) -> tuple[Forms, Forms]:
+        """Returns a clause in English and in German.
+
+        English has do-support. The German orders differ in the place of the finite verb only:
+
+        second   Die Frau macht die Tür heute auf
+        first    Macht die Frau die Tür heute auf
+        last     (weil) die Frau die Tür heute aufmacht
+        """
+        group, english, german = self._pick(_verbs(self._choose(rule.get("verbs", "actions"))))
+        tense = self._tense(group, english, rule.get("mood", mood))
+        negative = not rule.get("affirmative") and self._happens(0.18)
+        subject, described = self._subject(rule, group, negative=negative)
+        negation = self._new(Text("not~n", "nicht~n") if negative else Text())
+        form = self._new(verb_form(english, german, tense, subject.agreement, negative=negative))
+        parts = [(Rank.REST, described)] if group.get("describes") else []
+        parts += [] if rule.get("bare") else self._complements(group, subject, negation)
         # A new object of a negated verb has `kein` already.
         if negative and all(rank is not Rank.NEW for rank, _ in parts):
             parts.append((Rank.NEGATION, Text("", negation.german)))
-        others["time"] = self._phrase(lexicon.TENSES[tense].times)
-        clause = Clause(subject, self._new(form), parts, negation, negative, others)
-        return self._with_adverbials(clause, verb, tense) if rule.full else clause
+        time = self._phrase(DATA["tenses"][tense]["times"])
+        if not group.get("state"):
+            adverbials = rule.get("adverbials", "")
+            if "place" in adverbials and "goes" not in group and self._happens(0.25):
+                parts.append((Rank.PLACE, self._place("anywhere")))
+            if "time" in adverbials and self._happens(0.35):
+                parts.append((Rank.TIME, time))
+        who, wer = subject.cases[NOMINATIVE]
+        rest = join(*(part.english for _, part in parts))
+        middle = join(*(part.german for _, part in sorted(parts, key=itemgetter(0))))
+        verb = form.plain if form.plain and not negative else join(form.operator, negation.english, form.rest)
+        return (
+            {"": join(who, verb, rest), "ask": join(form.operator, who, negation.english, form.rest, rest)}
+            | {"time": time.english},
+            {"": join(wer, form.finite, middle, form.end), "first": join(form.finite, wer, middle, form.end)}
+            | {"last": join(wer, middle, form.last), "time": time.german},
+        )
 
-    def _subject(self, rule: ClauseRule, mood: str, avoid: str, *, negative: bool) -> NounPhrase:
-        """Returns the subject: never the noun or the name `avoid`."""
-        if rule.subject == ["who"]:
-            return self._new(inflection.WHO)
-        classes = rule.subject or _SOMEBODY
-        while True:
-            name = self._pick(classes)
-            if CLASSES[name].of_people and not rule.relative and not rule.value.startswith("<") and self._happens(0.4):
-                subject = self._new(self._pick(inflection.SUBJECTS if self._happens(0.65) else inflection.NAMES))
-            else:
-                known = negative or bool(rule.subject) or self._happens(0.65)
-                subject = self._noun_phrase(name, "precise" if rule.relative else "known" if known else "new")
-            if subject.head != avoid or not subject.noun_class:
-                break
-        if rule.relative:
-            modifier = self._relative_clause(subject, mood)
-            subject = subject.joined(_NOTHING, Text(modifier.english, f", {modifier.german} ,"))
-        return subject
-
-    def _verb(self, rule: ClauseRule, subject: NounPhrase, mood: str) -> tuple[Verb, str]:
-        """Chooses a verb and a tense, but no past that equals the base (`They read`): it would be ambiguous."""
-        kinds = rule.verbs or _ANY
-        verbs = lexicon.VERBS[self._pick(kinds)]
-        if subject.noun_class == "animals":
-            verbs = [verb for kind in kinds for verb in lexicon.VERBS[kind] if verb.group.animals] or verbs
-        verb = self._pick(verbs)
-        tenses = lexicon.MOODS[mood]
-        if verb.group.kind in _STATES:
+    def _tense(self, group: dict[str, Any], english: str, mood: str) -> str:
+        """Chooses a tense, but no past that equals the base (`They read`): it would be ambiguous."""
+        tenses = _weighted(DATA["moods"][mood])
+        if group.get("state"):
             tenses = [tense for tense in tenses if tense in ("present", "past")]
-        elif verb.group.event:
+        elif group.get("event"):
             tenses = [tense for tense in tenses if tense != "progressive"]
-        base, past, *_ = verb.english.split("/")
-        return verb, self._pick([tense for tense in tenses if tense != "past" or base != past])
+        base, *others = english.split("/")
+        return self._pick([tense for tense in tenses if tense != "past" or base not in others[:1]])
 
-    def _with_adverbials(self, clause: Clause, verb: Verb, tense: str) -> Clause:
-        """Adds a place, and a time or a frequency."""
-        group, parts = verb.group, list(clause.parts)
-        if group.kind in _STATES:
-            return clause
-        if not group.goes and self._happens(0.25):
-            parts.append((Rank.PLACE, self._place(_OUTDOORS if clause.subject.noun_class == "animals" else _ANYWHERE)))
-        if self._happens(0.35):
-            parts.append((Rank.TIME, clause.others["time"]))
-        elif not clause.negative and tense in ("present", "past") and self._happens(0.2):
-            often = self._phrase("frequency")
-            return clause._replace(parts=[*parts, (Rank.TIME, Text("", often.german))], adverb=often)
-        return clause._replace(parts=parts)
+    def _subject(self, rule: dict[str, Any], group: dict[str, Any], *, negative: bool) -> tuple[NounPhrase, Text]:
+        """Returns the subject, and an adjective for it if the verb describes it."""
+        if rule.get("subject") == "who":
+            return self._new(_WHO), Text()
+        name = self._choose(rule.get("subject") or ("somebody" if group.get("animals") else "people"))
+        reading = "known" if negative or self._happens(0.65) else "new"
+        if not group.get("describes"):
+            return self._participant(name, reading), Text()
+        adjective = self._choose(DATA["nouns"][name]["adjectives"])
+        text = Text.parse(f"{adjective} = {DATA['adjectives'][adjective].split()[0]}")
+        return self._new(self._noun_phrase(name, reading, but=adjective)), self._new(text)
 
-    def _complements(
-        self, rule: ClauseRule, verb: Verb, subject: NounPhrase, negation: Text, mood: str
-    ) -> tuple[list[Part], dict[str, Text]]:
-        """Returns the complements of the verb, and the texts about its object that stand outside of the clause."""
-        group, parts = verb.group, list[Part]()
-        if rule.value:
-            return [] if rule.value == "-" else [(Rank.REST, self._value(rule.value, subject))], {}
-        if group.gives:
-            parts.append((Rank.KNOWN, self._object(subject, _PEOPLE, "known").cases[DATIVE]))
-        others = dict[str, Text]()
-        if group.objects:
-            new = "negated" if negation.german else "object"
-            reading = rule.object or ("known" if group.by or self._happens(0.55) else new)
-            thing = self._object(subject, group.objects, reading)
-            text = thing.cases[DATIVE if group.dative else ACCUSATIVE]
-            if rule.object == "asked":
-                return parts, {"asked": text}
-            if rule.object == "precise":
-                others["which"] = self._relative_clause(thing, mood)
-            parts.append(self._object_part(group, thing, text, negation))
-        if group.goes:
-            parts.append((Rank.REST, self._place(group.goes, going=True)))
-        return parts, others
+    def _complements(self, group: dict[str, Any], subject: NounPhrase, negation: Text) -> list[tuple[Rank, Text]]:
+        parts = list[tuple[Rank, Text]]()
+        if group.get("gives"):
+            parts.append((Rank.KNOWN, self._object("people", "known", subject).cases[DATIVE]))
+        if objects := group.get("objects"):
+            is_known = "by" in group or self._happens(0.55)
+            thing = self._object(objects, "known" if is_known else "negated" if negation.german else "object", subject)
+            text = thing.cases[DATIVE if group.get("dative") else ACCUSATIVE]
+            if "by" in group:
+                parts.append((Rank.REST, self._new(prepositional(group["by"], text))))
+            # After a recipient, even a known object may follow the time.
+            elif thing.known and (negation.german or not group.get("gives")):
+                parts.append((Rank.KNOWN, text))
+            else:  # `kein` translates `not` too
+                link = negation.german.removeprefix("nicht")
+                parts.append((Rank.NEW, Text(text.english, text.german.replace(" ", f"{link} ", 1))))
+        if "goes" in group:
+            parts.append((Rank.REST, self._place(group["goes"], going=True)))
+        return parts
 
-    def _object_part(self, group: VerbGroup, thing: NounPhrase, text: Text, negation: Text) -> Part:
-        """Returns the object at its German place. After a recipient, even a known one may follow the time."""
-        if group.by:
-            return Rank.REST, self._new(prepositional(group.by, text))
-        if thing.known and (negation.german or not group.gives):
-            return Rank.KNOWN, text
-        # `kein` translates `not` too.
-        link = negation.german.removeprefix("nicht")
-        return Rank.NEW, Text(text.english, text.german.replace(" ", f"{link} ", 1))
-
-    def _value(self, pattern: str, subject: NounPhrase) -> Text:
-        """Returns a predicate of `to be` or `to cost`: `very old`, `older than her friend`, `ten euros`."""
-        if pattern != "<adjective>":
-            return self._filled(Text.parse(pattern))
-        noun_class = CLASSES[subject.noun_class]
-        said = subject.cases[NOMINATIVE].english
-        adjective = self._pick([word for word in noun_class.adjectives if f"{word}~" not in said])
-        german, *comparison = DATA["adjectives"][adjective]
-        if comparison and self._happens(0.4):
-            other = self._object(subject, [subject.noun_class], "known").cases[NOMINATIVE]
-            more = self._new(Text.parse(f"{comparison[0]} = {comparison[1]}"))
-            return Text.joined(more, self._new(Text("than~a", "als~a")), other)
-        degree = self._phrase("degree") if self._happens(0.3) else _NOTHING
-        return Text.joined(degree, self._new(Text.parse(f"{adjective} = {german}")))
-
-    def _relative_clause(self, phrase: NounPhrase, mood: str) -> Text:
-        """Returns a relative clause about the phrase: an action of a person or an animal, or with a thing."""
-        of_people = CLASSES[phrase.noun_class].of_people
-        pronoun = self._new(inflection.relative("who" if of_people else "that", phrase))
-        if of_people or phrase.noun_class == "animals":
-            clause = self._clause(_ACTION, mood, subject=pronoun)
-            return Text(clause.english(""), clause.german("last"))
-        clause = self._clause(_ACTION_UPON, mood)
-        return Text.joined(pronoun.cases[ACCUSATIVE], Text(clause.english(""), clause.german("last")))
-
-    def _object(self, subject: NounPhrase, classes: Sequence[str], reading: str) -> NounPhrase:
+    def _object(self, classes: str, reading: str, subject: NounPhrase) -> NounPhrase:
         """Returns the object of the subject's action, never of its own kind: no `The dog sees a dog`."""
         while True:
-            name = self._pick(classes)
-            of_people = CLASSES[name].of_people
-            if reading == "asked" and (of_people or reading not in REFERENCES[CLASSES[name].kind]):
-                return self._new(inflection.WHO if of_people else inflection.WHAT)
-            if of_people and reading != "precise" and self._happens(0.35):
-                phrase = self._new(self._pick(inflection.OBJECTS if self._happens(0.75) else inflection.NAMES))
-            else:
-                phrase = self._noun_phrase(name, reading)
-            if phrase.head != subject.head and {phrase.head, subject.head} != _FIRST_PERSONS:
+            phrase = self._participant(self._choose(classes), reading)
+            if phrase.head != subject.head:
                 return phrase
 
-    def _noun_phrase(self, name: str, reading: str) -> NounPhrase:
-        """Returns a phrase about a noun of a class: `the old man`, `twenty-three apples`, `her milk`."""
-        noun_class = CLASSES[name]
-        references = REFERENCES[noun_class.kind]
-        chosen = self._pick(references.get(reading, references["known"]))
-        determiner = chosen.removesuffix("+")
-        adjective = self._pick(noun_class.adjectives) if self._happens(0.35) else ""
-        noun = self._pick(tuple(noun_class.words.items()))
-        phrase = noun_phrase(determiner, adjective, *noun, plural=chosen.endswith("+"))._replace(noun_class=name)
-        if determiner == "number":
-            phrase = phrase.joined(self._pick(PHRASES["number"]), _NOTHING)
-        return self._new(phrase)
+    def _participant(self, name: str, reading: str) -> NounPhrase:
+        """Returns a phrase about a noun of a class; of a person, it may be a pronoun or a name."""
+        if DATA["nouns"][name].get("kind") in _PERSONS and self._happens(0.38):
+            return self._new(self._pick(_PRONOUNS if self._happens(0.7) else _NAMES))
+        return self._new(self._noun_phrase(name, reading))
 
-    def _place(self, places: Sequence[str], *, going: bool = False) -> Text:
-        place = self._pick(places)
+    def _noun_phrase(self, name: str, reading: str, but: str = "") -> NounPhrase:
+        """Returns a phrase such as `the old man`, `twenty-three apples`, `her milk`, with no adjective `but`."""
+        noun_class = DATA["nouns"][name]
+        references = DATA["determiners_of"][noun_class.get("kind", "counted")]
+        chosen = self._choose(references.get(reading, references["known"]))
+        determiner = chosen.removesuffix("+")
+        adjective = self._choose(noun_class["adjectives"]) if self._happens(0.35) else ""
+        noun = self._pick(tuple(noun_class["words"].items()))
+        phrase = noun_phrase(determiner, "" if adjective == but else adjective, *noun, plural=chosen != determiner)
+        if determiner == "number":
+            number = self._pick(PHRASES["number"])
+            phrase = phrase._replace(cases=tuple([Text.joined(number, text) for text in phrase.cases]))
+        return phrase
+
+    def _place(self, places: str, *, going: bool = False) -> Text:
+        place = self._choose(DATA.get(places, places))
         german, at, to = DATA["places"][place]
         prepositions = to if going else at
         if " " not in german:  # a city
             return self._new(prepositional(prepositions, Text(f"{place}~a", f"{german}~a")))
-        adjective = self._pick(_PLACE_ADJECTIVES) if self._happens(0.2) else ""
-        phrase = noun_phrase(self._pick(_PLACE_DETERMINERS), adjective, place, german)
+        adjective = self._choose(DATA["place_adjectives"]) if self._happens(0.2) else ""
+        phrase = noun_phrase(self._choose(DATA["place_determiners"]), adjective, place, german)
         case = ACCUSATIVE if going and not to.endswith(" zu") else DATIVE
         return self._new(prepositional(prepositions, phrase.cases[case]))
 
     def _phrase(self, name: str) -> Text:
-        return self._filled(self._pick(PHRASES[name]))
-
-    def _filled(self, text: Text) -> Text:
-        """Fills the slots of a phrase, and numbers it."""
+        """Returns a phrase of a name, with a phrase in each of its slots."""
+        text = self._pick(PHRASES[name])
         for slot in _SLOT.findall(text.english):
             value = self._phrase(slot[0])
             text = Text(*(side.replace(f"<{slot[0]}>", filler) for side, filler in zip(text, value, strict=True)))
@@ -290,6 +227,9 @@ class Grammar:
         """Returns a text whose links differ from all others of the sentence."""
         self._texts += 1
         return text.numbered(self._texts)
+
+    def _choose(self, options: str) -> str:
+        return self._pick(_weighted(options))
 
     def _pick(self, options: Sequence[T]) -> T:
         return options[int(self._random() * len(options))]

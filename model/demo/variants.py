@@ -1,29 +1,22 @@
 """Variants of a sentence with its translation, for tests of markup, placeholders and glossaries.
 
 The alignment decides which words of the translation change. A variant is a source, a translation and perhaps a glossary
-entry; or nothing, if the sentence has no suitable word.
+entry, noun and compound with a tab between them; or nothing, if the sentence has no suitable word.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from dragoman.model.demo.inflection import english_noun
-from dragoman.model.demo.lexicon import CLASSES, DATA, PHRASES
+from dragoman.model.demo.grammar import PHRASES
+from dragoman.model.demo.inflection import DATA
 from dragoman.model.demo.text import Text
 
 Variant = tuple[str, ...] | None
 _MAX_MARKED_WORDS = 4
 _PUNCTUATION = re.compile(r"([,.?]*)$")
-_PREFIXES: dict[str, str] = {
-    english_noun(entry, plural=plural): DATA["compounds"][english_noun(entry, plural=False)]
-    for noun_class in CLASSES.values()
-    for entry in noun_class.words
-    for plural in (False, True)
-    if english_noun(entry, plural=False) in DATA["compounds"]
-}
-
-
+_NOUNS = [noun.split("/") for noun_class in DATA["nouns"].values() for noun in noun_class["words"]]
+_PREFIXES = {form: DATA["compounds"][forms[0]] for forms in _NOUNS for form in forms if forms[0] in DATA["compounds"]}
 _NAMES = {text.plain().english for text in PHRASES["name"]} | {place for place in DATA["places"] if place[0].isupper()}
 
 
@@ -58,7 +51,7 @@ def with_term(text: Text, random: Callable[[], float]) -> Variant:
     i, j = nouns[int(random() * len(nouns))]
     noun = _PUNCTUATION.sub("", english[i]).lower()
     german[j] = f"{_PREFIXES[noun]}{german[j].lower()}"
-    return " ".join(english), " ".join(german), noun, _PUNCTUATION.sub("", german[j])
+    return " ".join(english), " ".join(german), f"{noun}\t{_PUNCTUATION.sub('', german[j])}"
 
 
 VARIANTS: dict[str, Callable[[Text, Callable[[], float]], Variant]] = {
