@@ -1,20 +1,20 @@
 """Downloads files into a folder: resumable, with progress bars, checked against the sizes and hashes of the hub.
 
 A file has the suffix `.part` until it is complete and has the right hash. An interrupted download continues there. A
-part that cannot become the file is removed, so the next download starts anew. A file of gzip is unpacked while it
-arrives, up to the stated size of its content. `dragoman.hub.connection` has the bounds of requests.
+part that cannot become the file is removed, so the next download starts anew. A file of gzip is unpacked up to the
+stated size of its content. `dragoman.hub.connection` has the bounds of requests.
 """
 
 import errno
+import gzip
 import hashlib
 import re
 import shutil
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Never
@@ -34,7 +34,6 @@ from dragoman.hub.connection import (
 )
 from dragoman.hub.names import HubError
 from dragoman.hub.progress import show_bytes
-from dragoman.hub.unpack import TooLongError, Unpacker
 
 if TYPE_CHECKING:
     import httpx
@@ -86,14 +85,15 @@ class RemoteFile:
         return self.url.endswith(GZIP) and not self.name.endswith(GZIP)
 
     @property
-    def content_part(self) -> str:
-        """Name of the file that grows to the file on this machine."""
-        return f"{self.name}{UNPACKED_PART if self.is_packed else PART}"
-
-    @property
     def final_bytes(self) -> int | None:
         """Size of the file on this machine; None if the hub does not state it."""
         return self.unpacked_bytes if self.is_packed else self.size_bytes
+
+    def present_bytes(self, folder: Path) -> int:
+        """Returns the bytes in a folder; a file that is not unpacked yet counts as far as it has arrived."""
+        paths = [folder / f"{self.name}{suffix}" for suffix in ("", PART, UNPACKED_PART)]
+        largest_bytes = max(path.stat().st_size if path.exists() else 0 for path in paths)
+        return largest_bytes if self.final_bytes is None else min(largest_bytes, self.final_bytes)
 
 
 def describe_size(files: Sequence[RemoteFile]) -> str:
@@ -117,8 +117,7 @@ def download(access: HubAccess, files: Sequence[RemoteFile], folder: Path) -> No
     total_bytes = _total(files)
 
     def show() -> None:
-        paths = (folder / name for file in files for name in (file.name, file.content_part))
-        show_bytes(sum(path.stat().st_size for path in paths if path.exists()), total_bytes)
+        show_bytes(sum(file.present_bytes(folder) for file in files), total_bytes)
 
     show()
     missing = [file for file in files if not (folder / file.name).exists()]
@@ -179,14 +178,12 @@ def _limit(folder: Path) -> int:
 
 
 class _Download:
-    """The download of a file into its part; the content of a file of gzip is unpacked into a second one."""
+    """The download of a file into its part; the content of a file of gzip is then unpacked into a second one."""
 
     def __init__(self, access: HubAccess, client: "httpx.AsyncClient", file: RemoteFile, folder: Path) -> None:
         self._access, self._client, self._file, self._folder = access, client, file, folder
         self._part = folder / f"{file.name}{PART}"
-        self._content = folder / file.content_part
-        self._limit_bytes = _limit(folder) if file.final_bytes is None else file.final_bytes
-        self._is_unpacked = False
+        self._content = folder / f"{file.name}{UNPACKED_PART}" if file.is_packed else self._part
 
     async def run(self) -> None:
         """Downloads what the part lacks, checks the file and gives it its name."""
@@ -194,7 +191,7 @@ class _Download:
         with tqdm(desc=file.name, total=file.size_bytes, unit="B", unit_scale=True, disable=None) as bar:
             await with_retries(self._access, lambda: self._continue(bar), self._size)
         if file.is_packed:
-            self._finish_unpacking()
+            self._unpack()
         self._check_hash()
         self._content.rename(self._folder / file.name)
 
@@ -202,8 +199,8 @@ class _Download:
         """Requests the rest of a file once; a part that is too long or that the hub does not continue starts anew."""
         start_bytes, size_bytes = self._size(), self._file.size_bytes
         if start_bytes == size_bytes:
-            with self._extend(start_bytes, start_bytes):  # creates a file without content
-                return
+            self._part.touch()  # a file without content
+            return
         if size_bytes is not None and start_bytes > size_bytes:
             start_bytes = self._remove()
         headers = {"range": f"bytes={start_bytes}-"} if start_bytes else {}
@@ -229,10 +226,12 @@ class _Download:
         if file.unpacked_bytes is not None:
             limit_bytes = min(limit_bytes, file.unpacked_bytes + file.unpacked_bytes // 1000 + GZIP_BYTES)
         bar.n = start_bytes
-        with self._extend(start_bytes, limit_bytes) as append:
+        with self._part.open("ab" if start_bytes else "wb") as target:
 
             def take(piece: bytes) -> None:
-                append(piece)
+                if target.tell() + len(piece) > limit_bytes:
+                    raise self._wrong_size("more", f"at most {limit_bytes:,}")
+                target.write(piece)
                 bar.update(len(piece))
 
             await receive(self._access, response, take)
@@ -251,43 +250,21 @@ class _Download:
             raise TemporaryError(self._access, f"{address}: answers with another range than the requested one")
         return self._size()
 
-    @contextmanager
-    def _extend(self, start_bytes: int, limit_bytes: int) -> Iterator[Callable[[bytes], None]]:
-        """Yields what appends a piece to the first bytes, which are all that are here, or none."""
-        with self._part.open("ab" if start_bytes else "wb") as target, self._unpacking() as unpack:
-
-            def append(piece: bytes) -> None:
-                if target.tell() + len(piece) > limit_bytes:
-                    raise self._wrong_size("more", f"at most {limit_bytes:,}")
-                target.write(piece)
-                unpack(piece)
-
-            yield append
-
-    @contextmanager
-    def _unpacking(self) -> Iterator[Callable[[bytes], None]]:
-        """Yields what unpacks a piece that follows those of the part."""
-        if not self._file.is_packed:
-            yield lambda _: None
-            return
+    def _unpack(self) -> None:
+        """Unpacks a file of gzip, up to one byte more than its content may have."""
+        limit_bytes = _limit(self._folder) if self._file.unpacked_bytes is None else self._file.unpacked_bytes
+        if not self._size():
+            raise self._damaged(f"{self._file.url}: no file of gzip: empty")
         try:
-            with self._content.open("wb") as content, self._part.open("rb") as packed:
-                unpacker = Unpacker(content, self._limit_bytes)
-                for piece in iter(partial(packed.read, BLOCK_BYTES), b""):
-                    unpacker.add(piece)
-                yield unpacker.add
-            self._is_unpacked = unpacker.is_complete
-        except TooLongError as error:
-            raise self._wrong_size("more", f"{self._limit_bytes:,} after unpacking") from error
-        except zlib.error as error:
+            with gzip.open(self._part) as packed, self._content.open("wb") as content:
+                while piece := packed.read(min(BLOCK_BYTES, limit_bytes + 1 - content.tell())):
+                    content.write(piece)
+                size_bytes = content.tell()
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise self._damaged(f"{self._file.url}: no file of gzip: {error}") from error
-
-    def _finish_unpacking(self) -> None:
-        size_bytes = self._content.stat().st_size
-        if not self._is_unpacked:
-            raise self._damaged(f"{self._file.url}: no file of gzip: its end is missing")
-        if size_bytes < (self._file.unpacked_bytes or 0):
-            raise self._wrong_size(f"{size_bytes:,}", f"{self._limit_bytes:,} after unpacking")
+        if size_bytes > limit_bytes or size_bytes < (self._file.unpacked_bytes or 0):
+            sent = "more" if size_bytes > limit_bytes else f"{size_bytes:,}"
+            raise self._wrong_size(sent, f"{limit_bytes:,} after unpacking")
         self._part.unlink()
 
     def _check_hash(self) -> None:

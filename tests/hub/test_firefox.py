@@ -320,7 +320,7 @@ def test_a_record_without_a_file_that_the_conversion_needs_is_refused(role: str,
     assert "expected model and vocab, or srcVocab and trgVocab" in refusal(store, PAIR)
 
 
-def test_a_file_is_unpacked_while_it_arrives(
+def test_the_progress_of_a_packed_file_grows_while_it_arrives(
     listed: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch, students: Callable[..., dict[str, bytes]]
 ) -> None:
     monkeypatch.setattr(connection, "STALL_SECONDS", 0.5)
@@ -335,7 +335,7 @@ def test_a_file_is_unpacked_while_it_arrives(
 
 
 @pytest.mark.parametrize("streams", [1, 3])
-def test_a_resumed_download_unpacks_what_it_has_first(streams: int, listed: FakeHub, store: Store) -> None:
+def test_a_resumed_download_of_a_packed_file_is_unpacked(streams: int, listed: FakeHub, store: Store) -> None:
     """A file of gzip may have several streams, and zeros at the end."""
     content = gzip.decompress(listed.registry.files[packed(listed)])
     size = -(-len(content) // streams)
