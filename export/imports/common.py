@@ -80,41 +80,36 @@ class Limits(NamedTuple):
 
 @contextmanager
 def importing(path: Path) -> Iterator[None]:
-    """Converts every error of the block to ImportedModelError: libraries raise any exception for damaged files."""
+    """Converts every error of the block to ImportedModelError: libraries raise any exception for damaged files.
+
+    An error of the system names its file, else `path`.
+    """
     try:
         yield
     except ImportedModelError:
         raise
     except TokenizerError as error:
         raise ImportedModelError(f"{path}: {error}") from error
+    except OSError as error:
+        raise ImportedModelError(f"{error.filename or path}: {error.strerror or error}") from error
     except Exception as error:
         raise ImportedModelError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def read_json(path: Path) -> object:
-    """Reads a JSON file; raises ImportedModelError if it is missing, too large or not JSON."""
+    """Reads a JSON file; raises OSError if it is missing or too large, ImportedModelError if it is not JSON."""
     try:
         return files.read_json(path)
-    except OSError as error:
-        raise ImportedModelError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise ImportedModelError(f"{path}: not JSON: {error}") from error
 
 
 def read_fields(path: Path) -> dict[str, object]:
-    """Reads a JSON object from a file; raises ImportedModelError if it is missing or something else."""
+    """Reads a JSON object from a file; raises OSError as `read_json`, ImportedModelError if it is something else."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise ImportedModelError(f"{path}: expected a JSON object")
     return content
-
-
-def read_bytes(path: Path) -> bytes:
-    """Reads a file that is small in every known model; raises ImportedModelError if that fails."""
-    try:
-        return files.read_file(path)
-    except OSError as error:
-        raise ImportedModelError(f"{path}: {error.strerror}") from error
 
 
 def find_limits(options: ImportOptions, positions: int | None) -> Limits:
@@ -197,15 +192,20 @@ def build_transformer(
     parameters: Mapping[str, Parameter],
 ) -> TransformerWeights:
     """Returns a Transformer, which reads parameters on use; raises ImportedModelError if a field or shape is wrong."""
-    try:
-        kind = ImportedConfig if "width_of_head" in fields else TransformerConfig
-        config = kind.model_validate({"dropout": 0.0, **fields, **limits._asdict()})
-    except ValidationError as error:
-        raise ImportedModelError(first_problem(error)) from error
+    config = shape_of(fields, limits)
     for name, shape in parameter_shapes(config, vocabulary_size).items():
         if parameters[name].shape != shape:
             raise ImportedModelError(f"{name}: shape is {parameters[name].shape}, expected {shape}")
     return TransformerWeights(config, vocabulary_size, *special, StoredParameters(parameters))
+
+
+def shape_of(fields: Mapping[str, object], limits: Limits) -> TransformerConfig:
+    """Returns the shape of a Transformer; raises ImportedModelError if a field is wrong."""
+    kind = ImportedConfig if "width_of_head" in fields else TransformerConfig
+    try:
+        return kind.model_validate({"dropout": 0.0, **fields, **limits._asdict()})
+    except ValidationError as error:
+        raise ImportedModelError(first_problem(error)) from error
 
 
 def check_pieces(path: Path, pieces: object) -> tuple[str, ...]:
@@ -315,6 +315,15 @@ class Tensors:
         if not isinstance(tensor, StoredArray) or tensor.dtype.kind not in REAL_NUMBERS:
             raise ImportedModelError(f"{self._path}: {name}: expected a dense tensor of real numbers")
         return self._floats.setdefault(id(tensor), tensor.floats())
+
+
+def embeddings(
+    source: StoredArray, target: StoredArray, output: StoredArray, rows: int = 0
+) -> tuple[dict[str, Parameter], bool]:
+    """Returns embeddings and output matrix with at least `rows` rows, and whether one matrix is all of them."""
+    is_tied = are_equal(source, target) and are_equal(source, output)
+    found = {"embedding.weight": source, "target_embedding.weight": target, "output.weight": output}
+    return {name: grown(found[name], rows) for name in (list(found)[:1] if is_tied else found)}, is_tied
 
 
 def grown(weight: StoredArray, rows: int) -> StoredArray:

@@ -28,7 +28,7 @@ from dragoman.export.imports.ctranslate2_files import (
     read_model_file,
     read_vocabularies,
 )
-from dragoman.export.imports.ctranslate2_layers import Shape, Variables, read_shape, read_stack
+from dragoman.export.imports.ctranslate2_layers import Variables, read_shape, read_stack
 from dragoman.export.imports.ctranslate2_tokenizer import PAD_PIECES, read_tokenizer
 from dragoman.export.imports.multilingual import (
     FROM_SOURCE,
@@ -40,8 +40,9 @@ from dragoman.export.imports.multilingual import (
     select_directions,
 )
 from dragoman.export.imports.stored import StoredArray
-from dragoman.export.imports.t5_sources import instruction, madlad_rules
+from dragoman.export.imports.t5 import instruction, madlad_rules
 from dragoman.export.source_model import Exportable, ImportedTokenizer, Languages
+from dragoman.model.config import TransformerConfig
 from dragoman.model.tokenizer.tokenizer import SpecialIds
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.manifest import AttentionHead, BundleDirection
@@ -71,7 +72,6 @@ class TransformerVariables:
         output: [V target, d_model].
         output_bias: [V target].
         starts_from_zero: True if the decoder starts from a zero embedding instead of a BOS token.
-        is_t5: True if relative positions are those of T5.
         alignment_heads: those that the file names; empty: none.
     """
 
@@ -83,7 +83,6 @@ class TransformerVariables:
     output: StoredArray
     output_bias: common.Array | None
     starts_from_zero: bool
-    is_t5: bool
     alignment_heads: tuple[AttentionHead, ...]
 
 
@@ -120,11 +119,11 @@ def _read(variables: Variables, config: Config, options: common.ImportOptions) -
     tensors = variables.tensors
     source_embedding, target_embedding = (_embedding(tensors, stack) for stack in ("encoder", "decoder"))
     starts_from_zero = bool(variables.number("decoder/start_from_zero_embedding", 0.0))
-    shape = read_shape(variables, source_embedding.shape[-1])
-    if not shape.encoder_layers or not shape.decoder_layers:
-        raise variables.refusal("encoder and decoder", "no layers", "at least one each")
+    fields = read_shape(variables, source_embedding.shape[-1])
+    fields["norm_epsilon"] = config.layer_norm_epsilon or USUAL_EPSILON[str(fields["norm"])]
     stored = [tensors.take_optional(f"{stack}/position_encodings/encodings") for stack in ("encoder", "decoder")]
     limits = common.find_limits(options, min((len(table) for table in stored if table is not None), default=None))
+    shape = common.shape_of(fields, limits)
     parameters: dict[str, common.Parameter] = {}
     for side, stack, table in zip(("source", "target"), ("encoder", "decoder"), stored, strict=True):
         parameters |= read_stack(variables, stack, shape, limits.positions)
@@ -135,12 +134,7 @@ def _read(variables: Variables, config: Config, options: common.ImportOptions) -
     output = tensors.take("decoder/projection/weight", target_embedding.shape)
     bias = "decoder/projection/bias"
     return TransformerVariables(
-        fields=shape.fields
-        | {
-            "d_ff": len(parameters["encoder.0.feed_forward.inner.weight"]),
-            "norm_epsilon": config.layer_norm_epsilon or USUAL_EPSILON[shape.norm],
-            "positions": "learned",
-        },
+        fields=fields,
         limits=limits,
         parameters=parameters,
         source_embedding=source_embedding,
@@ -148,7 +142,6 @@ def _read(variables: Variables, config: Config, options: common.ImportOptions) -
         output=output,
         output_bias=tensors.take(bias, (len(output),)).read() if tensors.has(bias) else None,
         starts_from_zero=starts_from_zero,
-        is_t5=shape.distances == "bias",
         alignment_heads=alignment_heads,
     )
 
@@ -158,7 +151,7 @@ def _embedding(tensors: common.Tensors, stack: str) -> StoredArray:
     return tensors.take_matrix(newer if tensors.has(newer) else older)
 
 
-def _positions(stored: StoredArray | None, limits: common.Limits, shape: Shape) -> common.Array:
+def _positions(stored: StoredArray | None, limits: common.Limits, shape: TransformerConfig) -> common.Array:
     """Returns position vectors: stored ones, those that CTranslate2 computes, or zeros if distances replace them."""
     if stored is not None:
         return stored.read()[: limits.positions]
@@ -168,7 +161,7 @@ def _positions(stored: StoredArray | None, limits: common.Limits, shape: Shape) 
     return common.sinusoids(limits.positions, shape.d_model, first=1)
 
 
-def _alignment_heads(variables: Variables, shape: Shape) -> tuple[AttentionHead, ...]:
+def _alignment_heads(variables: Variables, shape: TransformerConfig) -> tuple[AttentionHead, ...]:
     """Returns the heads that the file names for alignments.
 
     Defaults of CTranslate2 and of training libraries name none: a layer counted from the last one, one head or all.
@@ -185,7 +178,7 @@ def _alignment_heads(variables: Variables, shape: Shape) -> tuple[AttentionHead,
     return tuple(AttentionHead(layer=layer % layers, head=head) for head in range(count or shape.heads))
 
 
-def _scale_outputs(variables: Variables, shape: Shape, parameters: dict[str, common.Parameter]) -> None:
+def _scale_outputs(variables: Variables, shape: TransformerConfig, parameters: dict[str, common.Parameter]) -> None:
     """Multiplies the final normalization of the decoder by the factor of its result, as T5 with tied embeddings has."""
     name = "decoder/scale_outputs"
     factor = variables.number(name, 1.0)
@@ -230,14 +223,20 @@ def import_ctranslate2(path: Path, options: common.ImportOptions) -> Exportable:
         languages = {} if package.target_prefix else find_languages(vocabularies.target)
         tokenizer = read_tokenizer(folder, config, vocabularies, languages.values(), package.complete(options))
         model = _model(folder, config, vocabularies, variables)
-        prefix, suffix = _around_sources(config, vocabularies, variables, multilingual=bool(languages))
+        is_t5 = model.config.distances == "bias"
+        # Models that start from zeros come from Marian, whose sources end in EOS. Conversions from Hugging Face omit
+        # the flag, also of multilingual models and T5.
+        ends = config.add_source_eos or variables.starts_from_zero or is_t5 or bool(languages)
+        source_path, pieces = vocabularies.source_path, vocabularies.source
+        prefix = (common.find_piece(source_path, pieces, config.bos),) if config.add_source_bos else ()
+        suffix = (common.find_piece(source_path, pieces, config.eos),) if ends else ()
         found: Languages
         if languages:
             rules = _rules(vocabularies, model, tokenizer, languages)
             found = select_directions(languages, rules, package.complete(options))
         else:
             directions = _directions(package, vocabularies, options, prefix)
-            found = (_instructed(directions, tokenizer) if variables.is_t5 else directions), None
+            found = (_instructed(directions, tokenizer) if is_t5 else directions), None
         config_fields = common.read_fields(folder / CONFIG_FILE) if file.version >= FIRST_WITH_CONFIG else {}
         exportable = Exportable.of_import("ctranslate2", config_fields, model, tokenizer, found, source_suffix=suffix)
         return replace(exportable, alignment_heads=variables.alignment_heads)
@@ -295,17 +294,13 @@ def _model(
                 f"{path}: {len(pieces)} pieces, expected {len(embedding)} as in {MODEL_FILE}"
             )
     size, special = _special_ids(folder, config, vocabularies, variables)
-    fields, parameters = dict(variables.fields), dict(variables.parameters)
-    source, target, output = (
-        common.grown(weight, size)
-        for weight in (variables.source_embedding, variables.target_embedding, variables.output)
+    matrices, is_tied = common.embeddings(
+        variables.source_embedding, variables.target_embedding, variables.output, size
     )
-    parameters["embedding.weight"] = source
-    fields["tie_embeddings"] = common.are_equal(source, target) and common.are_equal(source, output)
-    if not fields["tie_embeddings"]:
-        parameters |= {"target_embedding.weight": target, "output.weight": output}
-    fields["output_bias"] = variables.output_bias is not None or len(variables.output) < size
-    if fields["output_bias"]:
+    is_biased = variables.output_bias is not None or len(variables.output) < size
+    fields = {**variables.fields, "tie_embeddings": is_tied, "output_bias": is_biased}
+    parameters = variables.parameters | matrices
+    if is_biased:
         parameters["output_bias"] = _output_bias(variables, size)
     return common.build_transformer(fields, variables.limits, size, special, parameters)
 
@@ -335,15 +330,3 @@ def _special_ids(
     eos = common.find_piece(vocabularies.target_path, vocabularies.target, config.eos)
     added = variables.starts_from_zero or pad is None
     return size + added, SpecialIds(pad=size if pad is None else pad, bos=bos, eos=eos)
-
-
-def _around_sources(
-    config: Config, vocabularies: Vocabularies, variables: TransformerVariables, *, multilingual: bool
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the tokens before and after every source."""
-    path, pieces = vocabularies.source_path, vocabularies.source
-    prefix = (common.find_piece(path, pieces, config.bos),) if config.add_source_bos else ()
-    # Models that start from zeros come from Marian, whose sources end in EOS. Conversions from Hugging Face omit the
-    # flag, also of multilingual models and T5.
-    ends = config.add_source_eos or variables.starts_from_zero or variables.is_t5 or multilingual
-    return prefix, (common.find_piece(path, pieces, config.eos),) if ends else ()

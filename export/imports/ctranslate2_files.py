@@ -35,17 +35,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dragoman.export.imports.common import (
-    ImportedModelError,
-    ImportOptions,
-    check_pieces,
-    read_bytes,
-    read_fields,
-    read_json,
-)
+from dragoman.export.imports.common import ImportedModelError, ImportOptions, check_pieces, read_fields, read_json
 from dragoman.export.imports.stored import ArrayFile, StoredArray, from_bfloat16
 from dragoman.model.errors import first_problem, reason_of
-from dragoman.serve.bundle.files import open_file
+from dragoman.serve.bundle.files import open_file, read_file
 from dragoman.serve.bundle.manifest import MAX_AXES
 from dragoman.serve.host.tables import read_table
 
@@ -72,12 +65,10 @@ class ModelFile:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """Reads a model.bin; raises ImportedModelError if the file is none, is damaged, or has an unsupported version."""
+    """Reads a model.bin; raises OSError, or ImportedModelError if it is none, damaged, or of an unsupported version."""
     try:
         with open_file(path) as file:
             return _ModelFileParser(file).model_file()
-    except OSError as error:
-        raise ImportedModelError(f"{path}: {error.strerror}") from error
     except _DamageError as error:
         raise ImportedModelError(f"{path}: not a CTranslate2 model: {error}") from error
 
@@ -382,7 +373,7 @@ def _read_vocabulary(path: Path) -> tuple[str, ...]:
     if path.suffix == ".json":
         return check_pieces(path, read_json(path))
     try:
-        text = read_bytes(path).decode()
+        text = read_file(path).decode()
     except UnicodeDecodeError as error:
         raise ImportedModelError(f"{path}: not UTF-8") from error
     # `splitlines` would be wrong: a piece may be a Unicode line separator.

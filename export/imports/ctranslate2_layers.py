@@ -4,20 +4,19 @@ Each variable is removed as it is read; the importer rejects those that remain.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from dragoman.export.imports.common import Array, ImportedModelError, Parameter, Tensors
 from dragoman.export.imports.distances import bias_per_distance, vectors_per_distance
 from dragoman.export.imports.stored import StoredArray
-from dragoman.model.config import Distances, InnerActivation
+from dragoman.model.config import Distances, InnerActivation, TransformerConfig
 from dragoman.model.imported_config import attention_fields
 from dragoman.serve.host.tables import read_table
 
@@ -25,6 +24,8 @@ ACTIVATIONS: dict[int, InnerActivation] = {0: "relu", 1: "gelu_tanh", 2: "silu",
 ACTIVATION_NAMES = ("ReLU", "GELU by tanh", "Swish", "GELU", "GELU by sigmoid", "tanh", "sigmoid")
 IGNORED: list[str] = read_table(__file__, "ctranslate2.yaml")["ignored options"]
 REFUSED = ("alibi",)
+# The parts that each projection of an attention has.
+SELF, CROSS = (("query", "key", "value"),), (("query",), ("key", "value"))
 Value = TypeVar("Value")
 
 
@@ -66,59 +67,31 @@ class Variables:
                 raise self.refusal(name, f"{value:g}", "no such option: it is not supported")
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What both stacks share, as how self-attention depends on distances, and the number of layers of each."""
+def read_shape(variables: Variables, d_model: int) -> dict[str, object]:
+    """Returns the fields of a `TransformerConfig` or `ImportedConfig` that both stacks share, and their layers.
 
-    d_model: int
-    heads: int
-    head_size: int
-    norm: Literal["layer", "rms"]
-    norm_position: str
-    norm_embeddings: bool
-    activation: InnerActivation
-    gated: bool
-    distances: Distances
-    scale_embeddings: bool
-    encoder_layers: int
-    decoder_layers: int
-
-    @property
-    def fields(self) -> dict[str, object]:
-        """The fields of a `TransformerConfig` or `ImportedConfig`."""
-        activation = self.activation, self.gated
-        return attention_fields(self.d_model, self.heads, self.head_size, activation, self.distances) | {
-            "norm": self.norm,
-            "norm_position": self.norm_position,
-            "norm_embeddings": self.norm_embeddings,
-            "scale_embeddings": self.scale_embeddings,
-            "encoder_layers": self.encoder_layers,
-            "decoder_layers": self.decoder_layers,
-        }
-
-
-def read_shape(variables: Variables, d_model: int) -> Shape:
-    """Reads the options of both stacks; raises ImportedModelError if one is not supported or they differ."""
+    Raises ImportedModelError if an option is not supported or the stacks differ.
+    """
     tensors = variables.tensors
     heads = _shared("heads", variables, lambda given, stack: int(given.number(f"{stack}/num_heads")))
     first = "encoder/layer_0/self_attention"
     columns = tensors.columns(f"{first}/linear_1/weight")
     if heads < 1 or columns % heads:
         raise variables.refusal("encoder/num_heads", heads, f"a divisor of {columns}")
-    return Shape(
-        d_model=d_model,
-        heads=heads,
-        head_size=columns // heads,
-        norm="layer" if tensors.has(f"{first}/layer_norm/beta") else "rms",
-        norm_position=_shared("norm_position", variables, _norm_position),
-        norm_embeddings=tensors.has("encoder/layernorm_embedding/gamma"),
-        activation=_shared("activation", variables, _activation),
-        gated=tensors.has("encoder/layer_0/ffn/linear_0_noact/weight"),
-        distances=_distances(tensors, first),
-        scale_embeddings=_shared("scale_embeddings", variables, lambda given, stack: _scaled(given, stack, d_model)),
-        encoder_layers=_layers(tensors, "encoder"),
-        decoder_layers=_layers(tensors, "decoder"),
-    )
+    layers = {f"{stack}_layers": _layers(tensors, stack) for stack in ("encoder", "decoder")}
+    if not all(layers.values()):
+        raise variables.refusal("encoder and decoder", "no layers", "at least one each")
+    activation = _shared("activation", variables, _activation), tensors.has("encoder/layer_0/ffn/linear_0_noact/weight")
+    return {
+        **attention_fields(d_model, heads, columns // heads, activation, _distances(tensors, first)),
+        **layers,
+        "d_ff": tensors.columns("encoder/layer_0/ffn/linear_1/weight"),
+        "norm": "layer" if tensors.has(f"{first}/layer_norm/beta") else "rms",
+        "norm_position": _shared("norm_position", variables, _norm_position),
+        "norm_embeddings": tensors.has("encoder/layernorm_embedding/gamma"),
+        "positions": "learned",
+        "scale_embeddings": _shared("scale_embeddings", variables, lambda given, stack: _scaled(given, stack, d_model)),
+    }
 
 
 def _shared(name: str, variables: Variables, read: Callable[[Variables, str], Value]) -> Value:
@@ -166,14 +139,17 @@ def _layers(tensors: Tensors, stack: str) -> int:
     return sum(1 for _ in takewhile(tensors.has, names))
 
 
-def read_stack(variables: Variables, stack: str, shape: Shape, positions: int) -> Iterator[tuple[str, Parameter]]:
+def read_stack(
+    variables: Variables, stack: str, shape: TransformerConfig, positions: int
+) -> Iterator[tuple[str, Parameter]]:
     """Yields the parameters of a stack by Dragoman's names; `positions` is the size of tables of distances."""
     layers = _LayerReader(variables, shape, positions)
     for number in range(shape.encoder_layers if stack == "encoder" else shape.decoder_layers):
         ours, theirs = f"{stack}.{number}", f"{stack}/layer_{number}"
-        yield from layers.self_attention(f"{ours}.self_attention", f"{theirs}/self_attention")
+        yield from layers.attention(f"{ours}.self_attention", f"{theirs}/self_attention", SELF)
+        yield from layers.tables(f"{ours}.self_attention", f"{theirs}/self_attention")
         if stack == "decoder":
-            yield from layers.cross_attention(f"{ours}.cross_attention", f"{theirs}/attention")
+            yield from layers.attention(f"{ours}.cross_attention", f"{theirs}/attention", CROSS)
         yield from layers.feed_forward(f"{ours}.feed_forward", f"{theirs}/ffn")
     if shape.norm_position == "pre":
         yield from layers.norm(f"{stack}_norm", f"{stack}/layer_norm")
@@ -185,27 +161,19 @@ def read_stack(variables: Variables, stack: str, shape: Shape, positions: int) -
 class _LayerReader:
     """Reads the parts of a layer; parameters are pairs of a name and an array."""
 
-    def __init__(self, variables: Variables, shape: Shape, positions: int) -> None:
+    def __init__(self, variables: Variables, shape: TransformerConfig, positions: int) -> None:
         self._variables = variables
         self._tensors = variables.tensors
         self._shape = shape
         self._positions = positions
 
-    def self_attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
-        """Yields the weights of a self-attention; CTranslate2 stores queries, keys and values as one projection."""
+    def attention(self, ours: str, theirs: str, packed: Sequence[Sequence[str]]) -> Iterator[tuple[str, Parameter]]:
+        """Yields the weights of an attention; each projection but the last has the `packed` parts."""
         key_heads = self._key_heads(theirs)
-        groups = {"query": self._shape.heads, "key": key_heads, "value": key_heads}
-        yield from self._split(ours, theirs, "linear_0", groups)
-        yield from self._linear(f"{ours}.output", f"{theirs}/linear_1")
-        yield from self._tables(ours, theirs)
-        yield from self.norm(f"{ours}_residual.norm", f"{theirs}/layer_norm")
-
-    def cross_attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
-        """Yields the weights of a cross-attention; CTranslate2 stores keys and values as one projection."""
-        key_heads = self._key_heads(theirs)
-        yield from self._split(ours, theirs, "linear_0", {"query": self._shape.heads})
-        yield from self._split(ours, theirs, "linear_1", {"key": key_heads, "value": key_heads})
-        yield from self._linear(f"{ours}.output", f"{theirs}/linear_2")
+        heads = {"query": self._shape.heads, "key": key_heads, "value": key_heads}
+        for number, parts in enumerate(packed):
+            yield from self._split(ours, theirs, f"linear_{number}", {part: heads[part] for part in parts})
+        yield from self._linear(f"{ours}.output", f"{theirs}/linear_{len(packed)}")
         yield from self.norm(f"{ours}_residual.norm", f"{theirs}/layer_norm")
 
     def feed_forward(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
@@ -262,7 +230,7 @@ class _LayerReader:
         factor = scale * math.sqrt(self._shape.head_size)
         return 1.0 if math.isclose(factor, 1, rel_tol=1e-6) else factor
 
-    def _tables(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
+    def tables(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
         """Yields the tables of relative positions, with a row per distance."""
         if self._shape.distances == "bias":
             table = self._tensors.take_matrix(f"{theirs}/relative_attention_bias").read()

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from dragoman.export.imports.common import ImportedModelError, ImportOptions, language_pieces, read_bytes
+from dragoman.export.imports.common import ImportedModelError, ImportOptions, language_pieces
 from dragoman.export.imports.ctranslate2_files import BPE_FILE, TOKENIZERS, Config, Vocabularies
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
 from dragoman.model.tokenizer.word_tokenizer import WordTokenizer
+from dragoman.serve.bundle.files import read_file
 
 PAD_PIECES = ("<blank>", "<pad>")
 
@@ -20,11 +21,11 @@ def read_tokenizer(
     special |= {target[number] for number in tokens}
     special |= {config.start or config.bos}
     paths, special_pieces = _find_files(folder), sorted(special)
-    model = read_bytes(paths[0])
+    model = read_file(paths[0])
     if len(paths) == 1:
         languages = _languages(paths[0], options)
         return WordTokenizer(model, languages, source, target, unknown_piece=config.unk, special_pieces=special_pieces)
-    other = read_bytes(paths[1])
+    other = read_file(paths[1])
     return PieceTokenizer(model, other, source, target, unknown_piece=config.unk, special_pieces=special_pieces)
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from dragoman.export.imports.checkpoint import CONFIG_FILE, Imported
 from dragoman.export.imports.common import ImportedModelError, ImportOptions, importing, read_fields
-from dragoman.export.imports.m2m100 import import_m2m100
+from dragoman.export.imports.fairseq import import_m2m100, import_mbart
 from dragoman.export.imports.marian import import_marian
-from dragoman.export.imports.mbart import import_mbart
 from dragoman.export.imports.t5 import import_t5
 from dragoman.export.source_model import Exportable
 

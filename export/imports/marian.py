@@ -29,6 +29,7 @@ from dragoman.export.imports.checkpoint import (
 )
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
 from dragoman.model.weights import TransformerWeights
+from dragoman.serve.bundle.files import read_file
 from dragoman.serve.bundle.manifest import MAX_VOCABULARY
 
 
@@ -95,8 +96,8 @@ def _tokenizer(folder: Path, config: MarianConfig, settings: dict[str, object]) 
     special = {special_piece(settings, "eos_token", "</s>"), special_piece(settings, "pad_token", "<pad>")}
     special |= {target[config.eos_token_id], *common.language_pieces(source)}
     return PieceTokenizer(
-        common.read_bytes(folder / "source.spm"),
-        common.read_bytes(folder / "target.spm"),
+        read_file(folder / "source.spm"),
+        read_file(folder / "target.spm"),
         source,
         target,
         unknown_piece=special_piece(settings, "unk_token", "<unk>"),
@@ -107,14 +108,15 @@ def _tokenizer(folder: Path, config: MarianConfig, settings: dict[str, object]) 
 def _model(folder: Path, config: MarianConfig, options: common.ImportOptions) -> TransformerWeights:
     limits = common.find_limits(options, config.max_position_embeddings)
     with read_tensors(folder) as tensors:
-        parameters: dict[str, common.Parameter] = {**dict(read_layers(tensors, config)), **_embeddings(tensors, config)}
+        parameters, is_tied = _embeddings(tensors, config)
+        parameters |= read_layers(tensors, config)
         for side, name in (("source", "encoder"), ("target", "decoder")):
             stored = tensors.take_optional(f"model.{name}.embed_positions.weight")
             width = parameters["embedding.weight"].shape[-1]
             table = marian_positions(limits.positions, width) if stored is None else stored.read()
             parameters[f"{side}_positions.table"] = table[: limits.positions]
     size = max(config.vocab_size, config.target_size)
-    fields = {**config.transformer_fields, "norm_position": "post", "tie_embeddings": config.tied, "output_bias": True}
+    fields = {**config.transformer_fields, "norm_position": "post", "tie_embeddings": is_tied, "output_bias": True}
     return common.build_transformer(fields, limits, size, config.special, parameters)
 
 
@@ -127,8 +129,11 @@ def marian_positions(length: int, d_model: int) -> common.Array:
     return np.concatenate((np.sin(angles), np.cos(angles)), axis=1).astype(np.float32)
 
 
-def _embeddings(tensors: common.Tensors, config: MarianConfig) -> dict[str, common.Parameter]:
-    """Returns embeddings, output matrix and output bias, all with the size of the larger vocabulary."""
+def _embeddings(tensors: common.Tensors, config: MarianConfig) -> tuple[dict[str, common.Parameter], bool]:
+    """Returns embeddings, output matrix and output bias, all with the size of the larger vocabulary.
+
+    Returns also whether the matrices are tied.
+    """
     size = max(config.vocab_size, config.target_size)
     bias = np.full(size, -np.inf, np.float32)
     bias[: config.target_size] = tensors.take("final_logits_bias", (1, config.target_size)).read()[0]
@@ -136,20 +141,16 @@ def _embeddings(tensors: common.Tensors, config: MarianConfig) -> dict[str, comm
         bias[token_id] = -np.inf
     # A checkpoint stores a tied matrix under one of its names or under all of them.
     stored = {name: tensors.take_optional(name) for name in (SHARED, SOURCE, TARGET, OUTPUT)}
-    if config.tied:
-        embedding = first_stored(tensors, stored, size, SHARED, SOURCE, TARGET, OUTPUT)
-        return {"embedding.weight": embedding, "output_bias": bias}
     shared = (SHARED,) if config.share_encoder_decoder_embeddings else ()
-    target_names = (TARGET, *shared, OUTPUT) if config.tie_word_embeddings else (TARGET, *shared)
-    source = first_stored(tensors, stored, config.vocab_size, SOURCE, *shared)
-    target = first_stored(tensors, stored, config.target_size, *target_names)
+    if config.tied:
+        source = target = first_stored(tensors, stored, size, SHARED, SOURCE, TARGET, OUTPUT)
+    else:
+        target_names = (TARGET, *shared, OUTPUT) if config.tie_word_embeddings else (TARGET, *shared)
+        source = first_stored(tensors, stored, config.vocab_size, SOURCE, *shared)
+        target = first_stored(tensors, stored, config.target_size, *target_names)
     output = target if config.tie_word_embeddings else first_stored(tensors, stored, config.target_size, OUTPUT)
-    return {
-        "embedding.weight": common.grown(source, size),
-        "target_embedding.weight": common.grown(target, size),
-        "output.weight": common.grown(output, size),
-        "output_bias": bias,
-    }
+    matrices, is_tied = common.embeddings(source, target, output, size)
+    return {**matrices, "output_bias": bias}, is_tied
 
 
 def _text(value: object) -> str | None:

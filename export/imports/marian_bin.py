@@ -9,9 +9,8 @@ Sources: Marian's src/common/binary.cpp; browsermt's src/tensors/cpu/integer_com
 """
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,81 +28,63 @@ MAX_TENSORS, MAX_AXES, MAX_NAME_BYTES = 100_000, 8, 1000
 MATRIX = 2
 
 
-class _Header(NamedTuple):
-    name_bytes: int
-    kind: int
-    axes: int
-    data_bytes: int
-
-
 def read_marian_bin(path: Path, content: bytes) -> dict[str, object]:
     """Returns the tensors of a file by name, quantized ones as float32 at each use, or raises ImportedModelError."""
-    reader = _ByteReader(path, content)
-    (version, count) = reader.integers(2)
+    reader = _Reader(path, content)
+    version, count = reader.take("<u8", 2).tolist()
     if version != VERSION or count > MAX_TENSORS:
         raise ImportedModelError(
             f"{path}: version {version}, {count} tensors: expected Marian's binary version {VERSION}"
         )
-    headers = [_Header(*reader.integers(4)) for _ in range(count)]
-    names = [reader.take(header.name_bytes, MAX_NAME_BYTES).rstrip(b"\0").decode() for header in headers]
-    shapes = [reader.shape(header.axes) for header in headers]
-    (padding,) = reader.integers(1)
-    reader.take(padding, len(content))
-    return dict(_tensors(reader, headers, names, shapes))
-
-
-def _tensors(
-    reader: "_ByteReader", headers: list[_Header], names: list[str], shapes: list[tuple[int, ...]]
-) -> Iterator[tuple[str, object]]:
-    for header, name, shape in zip(headers, names, shapes, strict=True):
-        data = reader.take(header.data_bytes, header.data_bytes)
+    # The length of the name, the code of the type, the number of axes, and the length of the data.
+    headers = reader.take("<u8", 4 * count).reshape(-1, 4).tolist()
+    names = [
+        reader.take("u1", name_bytes, MAX_NAME_BYTES).tobytes().rstrip(b"\0").decode() for name_bytes, *_ in headers
+    ]
+    shapes = [tuple(reader.take("<i4", axes, MAX_AXES).tolist()) for _, _, axes, _ in headers]
+    reader.take("u1", reader.take("<u8", 1).item())  # padding
+    found: dict[str, object] = {}
+    for (_, kind, _, data_bytes), name, shape in zip(headers, names, shapes, strict=True):
+        data = reader.take("u1", data_bytes)
         if not name.endswith(ACTIVATION_SCALE):
-            yield name, reader.tensor(name, header.kind, shape, data)
+            found[name] = _tensor(f"{path}: {name}", kind, shape, data)
+    return found
 
 
-class _ByteReader:
-    """Takes parts of the content in order."""
+class _Reader:
+    """Takes numbers of the content in order."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         self._path = path
-        self._content = memoryview(content)
+        self._content = content
         self._offset = 0
 
-    def take(self, size: int, most: int) -> bytes:
-        """Takes bytes; raises ImportedModelError if there are more than `most`, or fewer are left."""
-        end = self._offset + size
-        if size > most or end > len(self._content):
-            raise ImportedModelError(f"{self._path}: truncated or damaged: expected {size} bytes at {self._offset}")
-        taken = bytes(self._content[self._offset : end])
-        self._offset = end
-        return taken
+    def take(self, kind: str, count: int, most: float = math.inf) -> NDArray[Any]:
+        """Takes numbers of a type; raises ImportedModelError if there are more than `most`, or fewer are left."""
+        start, size_bytes = self._offset, count * np.dtype(kind).itemsize
+        self._offset += size_bytes
+        if count > most or self._offset > len(self._content):
+            raise ImportedModelError(f"{self._path}: truncated or damaged: expected {size_bytes} bytes at {start}")
+        return np.frombuffer(self._content, kind, count, start)
 
-    def integers(self, count: int) -> list[int]:
-        """Takes integers of 64 bits."""
-        return [int(item) for item in np.frombuffer(self.take(8 * count, 8 * count), "<u8")]
 
-    def shape(self, axes: int) -> tuple[int, ...]:
-        """Takes a shape; raises ImportedModelError if a size is not above 0."""
-        sizes = tuple(int(axis) for axis in np.frombuffer(self.take(4 * axes, 4 * MAX_AXES), "<i4"))
-        if any(size <= 0 for size in sizes):
-            raise ImportedModelError(f"{self._path}: shape {sizes}: expected sizes above 0")
-        return sizes
-
-    def tensor(self, name: str, kind: int, shape: tuple[int, ...], data: bytes) -> StoredArray | NDArray[np.generic]:
-        """Returns a tensor of its data, which may have padding."""
-        stored, count = PLAIN.get(kind) or QUANTIZED.get(kind), math.prod(shape)
-        if stored is None:
-            raise ImportedModelError(f"{self._path}: {name}: type {kind:#06x}: expected float32, intgemm8 or intgemm16")
-        size = count * np.dtype(stored).itemsize
-        if size + (4 if kind in QUANTIZED else 0) > len(data):
-            raise ImportedModelError(f"{self._path}: {name}: {len(data)} bytes, expected {shape}")
-        values: NDArray[np.generic] = np.frombuffer(data, stored, count)
-        return self._scaled(name, values, data[size : size + 4], shape) if kind in QUANTIZED else values.reshape(shape)
-
-    def _scaled(self, name: str, values: NDArray[np.generic], factor: bytes, shape: tuple[int, ...]) -> StoredArray:
-        (multiplier,) = np.frombuffer(factor, "<f4")
-        if not multiplier > 0 or len(shape) != MATRIX:
-            raise ImportedModelError(f"{self._path}: {name}: multiplier {multiplier}: expected a matrix and above 0")
-        stored = values.reshape(shape if EMBEDDINGS in name else shape[::-1])
-        weights = StoredArray(stored.shape, np.float32, lambda: np.divide(stored, multiplier, dtype=np.float32))
-        return weights if EMBEDDINGS in name else weights.T
+def _tensor(name: str, kind: int, shape: tuple[int, ...], data: NDArray[np.uint8]) -> StoredArray | NDArray[Any]:
+    """Returns a tensor of its data, which may have padding; `name` has the path of the file."""
+    if any(size <= 0 for size in shape):
+        raise ImportedModelError(f"{name}: shape {shape}: expected sizes above 0")
+    stored, count = PLAIN.get(kind) or QUANTIZED.get(kind), math.prod(shape)
+    if stored is None:
+        raise ImportedModelError(f"{name}: type {kind:#06x}: expected float32, intgemm8 or intgemm16")
+    size = count * np.dtype(stored).itemsize
+    if size + (4 if kind in QUANTIZED else 0) > len(data):
+        raise ImportedModelError(f"{name}: {len(data)} bytes, expected {shape}")
+    values = data[:size].view(stored)
+    if kind in PLAIN:
+        return values.reshape(shape)
+    multiplier = data[size : size + 4].view("<f4")[0]
+    if not multiplier > 0 or len(shape) != MATRIX:
+        raise ImportedModelError(f"{name}: multiplier {multiplier}: expected a matrix and above 0")
+    is_transposed = EMBEDDINGS not in name
+    integers = values.reshape(shape[::-1] if is_transposed else shape)
+    weights = StoredArray(integers.shape, np.float32, lambda: np.divide(integers, multiplier, dtype=np.float32))
+    return weights.T if is_transposed else weights

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from dragoman.export.imports.marian_vocabulary import read_options, read_vocabul
 from dragoman.export.imports.stored import ArrayFile, StoredArray, member_offset
 from dragoman.export.source_model import Exportable
 from dragoman.model.config import InnerActivation, Memory
-from dragoman.model.imported_config import attention_fields
 from dragoman.model.tokenizer.tokenizer import SpecialIds
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.files import open_file, read_file
@@ -89,33 +87,23 @@ def _stored(file: BufferedReader, offset: int, stored: ArrayFile) -> StoredArray
     return stored.array(file.tell(), kind, shape, "F" if is_fortran else "C")
 
 
-class _Options(NamedTuple):
-    """The options of a model that determine its computation; `fields` are those of `TransformerConfig`."""
-
-    activation: InnerActivation
-    fields: Mapping[str, object]
-
-
 def _model(
-    tensors: common.Tensors, options: _Options, sizes: tuple[int, int], limits: common.Limits, eos: int
+    tensors: common.Tensors, fields: Mapping[str, object], sizes: tuple[int, int], limits: common.Limits, eos: int
 ) -> TransformerWeights:
     """Returns the model, with one more token: translations start from its embedding, which is zero."""
     bos = max(sizes)
     with tensors as weights:
-        parameters: dict[str, common.Parameter] = dict(_LayerReader(weights, options).layers())
-        embeddings = _embeddings(weights, sizes, bos + 1)
-    tied = len({id(value) for name, value in embeddings.items() if name.endswith("weight")}) == 1
+        parameters: dict[str, common.Parameter] = dict(_LayerReader(weights, fields).layers())
+        embeddings, is_tied = _embeddings(weights, sizes, bos + 1)
     # `transformers` and CTranslate2's converter have slightly other angles, those of Vaswani et al. 2017.
     table = common.sinusoids(limits.positions, embeddings["embedding.weight"].shape[1], first=0)
-    if tied:
-        embeddings = {name: embeddings[name] for name in ("embedding.weight", "output_bias")}
     parameters |= embeddings | {f"{side}_positions.table": table for side in ("source", "target")}
     return common.build_transformer(
         {
-            **options.fields,
-            **_layer_fields(options, table.shape[1]),
+            **fields,
+            "d_model": table.shape[1],
             "d_ff": len(parameters["encoder.0.feed_forward.inner.weight"]),
-            "tie_embeddings": tied,
+            "tie_embeddings": is_tied,
         },
         limits,
         bos + 1,
@@ -124,8 +112,8 @@ def _model(
     )
 
 
-def _read_options(path: Path, config: Mapping[str, object]) -> _Options:
-    """Returns what the configuration determines."""
+def _read_options(path: Path, config: Mapping[str, object]) -> dict[str, object]:
+    """Returns the fields of a `TransformerConfig` that the configuration determines."""
     autoregression = str(config.get("transformer-decoder-autoreg", "self-attention"))
     if autoregression not in MEMORIES:
         known = ", ".join(MEMORIES)
@@ -142,8 +130,12 @@ def _read_options(path: Path, config: Mapping[str, object]) -> _Options:
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         raise common.ImportedModelError(f"{path}: transformer-ffn-activation: {activation}: expected {known}")
-    fields = {
-        "heads": config.get("transformer-heads"),
+    heads = config.get("transformer-heads")
+    if not isinstance(heads, int) or heads < 1:
+        raise common.ImportedModelError(f"{path}: transformer-heads: {heads}: expected a number above 0")
+    return {
+        "heads": heads,
+        "activation": ACTIVATIONS[str(activation)],
         "encoder_layers": config.get("enc-depth"),
         "decoder_layers": config.get("dec-depth"),
         "norm_position": "post",
@@ -153,22 +145,14 @@ def _read_options(path: Path, config: Mapping[str, object]) -> _Options:
         "output_bias": True,
         "decoder_memory": memory,
     }
-    return _Options(ACTIVATIONS[str(activation)], fields)
-
-
-def _layer_fields(options: _Options, width: int) -> dict[str, object]:
-    heads = options.fields["heads"]
-    if not isinstance(heads, int) or heads < 1:
-        raise common.ImportedModelError(f"transformer-heads: {heads}: expected a number above 0")
-    return attention_fields(width, heads, width // heads, (options.activation, False))
 
 
 class _LayerReader:
     """Takes the tensors of layers by Marian's names."""
 
-    def __init__(self, weights: common.Tensors, options: _Options) -> None:
+    def __init__(self, weights: common.Tensors, fields: Mapping[str, object]) -> None:
         self._weights = weights
-        self._fields = options.fields
+        self._fields = fields
 
     def layers(self) -> Iterator[tuple[str, common.Parameter]]:
         """Yields the parameters of all layers by Dragoman's names."""
@@ -206,19 +190,19 @@ class _LayerReader:
             yield f"{ours}.{part}", self._weights.take(f"{theirs}_{name}").read().reshape(-1)
 
 
-def _embeddings(weights: common.Tensors, sizes: tuple[int, int], rows: int) -> dict[str, common.Parameter]:
-    """Returns the embeddings, the output matrix and its bias for `rows` tokens; tied ones are the same array."""
-    shared = common.grown(weights.take_matrix("Wemb"), rows) if weights.has("Wemb") else None
-    found: dict[str, common.Parameter] = {}
-    for ours, theirs in (("embedding", "encoder"), ("target_embedding", "decoder")):
-        own = f"{theirs}_Wemb"
-        matrix = common.grown(weights.take_matrix(own), rows) if weights.has(own) else shared
-        found[f"{ours}.weight"] = common.grown(weights.take_matrix("Wemb"), rows) if matrix is None else matrix
-    output = found["target_embedding.weight"]
+def _embeddings(weights: common.Tensors, sizes: tuple[int, int], rows: int) -> tuple[dict[str, common.Parameter], bool]:
+    """Returns the embeddings, the output matrix and its bias for `rows` tokens, and whether the matrices are tied."""
+    shared = weights.take_matrix("Wemb") if weights.has("Wemb") else None
+    source, target = (
+        weights.take_matrix(name) if shared is None or weights.has(name) else shared
+        for name in ("encoder_Wemb", "decoder_Wemb")
+    )
+    output = target
     if weights.has("decoder_ff_logit_out_Wt"):
-        output = common.grown(weights.take_matrix("decoder_ff_logit_out_Wt"), rows)
+        output = weights.take_matrix("decoder_ff_logit_out_Wt")
     elif weights.has("decoder_ff_logit_out_W"):
-        output = common.grown(weights.take_matrix("decoder_ff_logit_out_W").T, rows)
+        output = weights.take_matrix("decoder_ff_logit_out_W").T
     bias = np.full(rows, -np.inf, np.float32)
     bias[: sizes[1]] = weights.take("decoder_ff_logit_out_b").read().reshape(-1)
-    return found | {"output.weight": output, "output_bias": bias}
+    matrices, is_tied = common.embeddings(source, target, output, rows)
+    return {**matrices, "output_bias": bias}, is_tied

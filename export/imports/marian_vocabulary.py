@@ -14,6 +14,7 @@ import yaml
 
 from dragoman.export.imports import common
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.serve.bundle.files import read_file
 
 DECODER_FILE = "decoder.yml"
 # The limit of the options in a model; known ones have 10 kB.
@@ -39,9 +40,9 @@ def read_vocabularies(folder: Path) -> Vocabularies:
         source, target = (common.check_pieces(path, read_vocabulary(path)) for path in paths)
     else:
         paths = models
-        source, target = (common.stored_pieces(model, common.read_bytes(model)) for model in models)
+        source, target = (common.stored_pieces(model, read_file(model)) for model in models)
     special = sorted({EOS, *common.language_pieces(source)})
-    source_model, target_model = (common.read_bytes(model) for model in models)
+    source_model, target_model = (read_file(model) for model in models)
     tokenizer = PieceTokenizer(
         source_model, target_model, source, target, unknown_piece=UNKNOWN, special_pieces=special
     )
@@ -70,7 +71,7 @@ def only(folder: Path, *patterns: str) -> Path:
 def _vocabulary_paths(folder: Path) -> tuple[Path, Path]:
     """Returns the vocabularies that decoder.yml lists, else the only one."""
     decoder = folder / DECODER_FILE
-    names = read_options(decoder, common.read_bytes(decoder)).get("vocabs") if decoder.exists() else None
+    names = read_options(decoder, read_file(decoder)).get("vocabs") if decoder.exists() else None
     if isinstance(names, list) and len(names) == 2:  # noqa: PLR2004
         return folder / PurePath(names[0]).name, folder / PurePath(names[1]).name
     path = only(folder, "*vocab*.yml")
@@ -84,7 +85,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     long_piece = None
-    for number, line in enumerate(common.read_bytes(path).decode().split("\n"), start=1):
+    for number, line in enumerate(read_file(path).decode().split("\n"), start=1):
         line = line.rstrip("\r")  # noqa: PLW2901 - a line of Windows
         if not line:
             continue

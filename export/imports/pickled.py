@@ -62,14 +62,6 @@ class View:
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Name:
-    """A name of a module, which stands for a function or a type."""
-
-    module: str
-    name: str
-
-
 def read_pickled(file: BufferedReader) -> dict[str, object]:
     """Returns the tensors of a checkpoint by name, and other values as they are.
 
@@ -180,6 +172,9 @@ def _viewed(name: str, view: View, file: ArrayFile, start: int) -> StoredArray:
 class _Texts(dict[str, Any]):
     """A dictionary with text as keys: a nested tuple would take exponential time to hash."""
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def __setitem__(self, key: object, value: object) -> None:
         if not isinstance(key, str):
             raise PickledError("refused key: expected text")
@@ -202,9 +197,15 @@ class Interpreter(pickle._Unpickler):  # noqa: SLF001 - the one in Python, whose
         except DAMAGES as error:
             raise PickledError(f"damaged: {type(error).__name__}: {error}") from error
 
-    def find_class(self, module: str, name: str) -> _Name:
-        """Returns a name, and imports nothing."""
-        return _Name(module, name)
+    def find_class(self, module: str, name: str) -> object:
+        """Returns what stands for a name, and imports nothing."""
+        if module == "torch" and name.endswith("Storage"):
+            if name not in STORAGES:
+                raise PickledError("refused storage: expected a type of PyTorch for real numbers")
+            return STORAGES[name]
+        if (module, name) not in FUNCTIONS:
+            raise PickledError(f"refused name {module}.{name}: expected dense tensors")
+        return FUNCTIONS[module, name]
 
     def persistent_load(self, identity: object) -> Storage:
         """Returns the storage of an identity."""
@@ -213,11 +214,6 @@ class Interpreter(pickle._Unpickler):  # noqa: SLF001 - the one in Python, whose
     def load_empty_dictionary(self) -> None:
         """Makes a dictionary."""
         self.stack.append(_Texts())
-
-    def load_reduce(self) -> None:
-        """Replaces a function and its arguments by the result."""
-        arguments, function = self.stack.pop(), self.stack.pop()
-        self.stack.append(_call(function, arguments))
 
     def load_build(self) -> None:
         """Drops the attributes of a dictionary, such as the versions of modules."""
@@ -248,20 +244,13 @@ _ALLOWED = {
 }
 
 
-def _call(function: object, arguments: object) -> object:
-    """Makes what a known function would return, without calling it."""
-    if isinstance(function, _Name) and isinstance(arguments, tuple):
-        if function == _Name("collections", "OrderedDict") and not arguments:
-            return _Texts()
-        if function == _Name("torch._utils", "_rebuild_parameter") and isinstance(arguments[0], View):
-            return arguments[0]
-        if function == _Name("torch._utils", "_rebuild_tensor_v2"):
-            return _view(*arguments[:4])
-        raise PickledError(f"refused name {function.module}.{function.name}: expected dense tensors")
-    raise PickledError("damaged: expected a function and its arguments")
+def _parameter(view: object, *_: object) -> View:
+    if not isinstance(view, View):
+        raise PickledError("damaged: expected a tensor")
+    return view
 
 
-def _view(storage: object, offset: object, shape: object, strides: object) -> View:
+def _view(storage: object, offset: object, shape: object, strides: object, *_: object) -> View:
     if not isinstance(storage, Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):
         raise PickledError("damaged: expected a storage, an offset, a shape and strides")
     if any(type(number) is not int or number < 0 for number in (offset, *shape, *strides)):
@@ -276,10 +265,16 @@ def _storage(identity: object) -> Storage:
     if not isinstance(identity, tuple) or len(identity) < 5 or identity[0] != "storage":  # noqa: PLR2004 - its parts
         raise PickledError("damaged: expected a storage")
     _, kind, key, _, size = identity[:5]
-    if not isinstance(kind, _Name) or kind.module != "torch" or kind.name not in STORAGES:
-        raise PickledError("refused storage: expected a type of PyTorch for real numbers")
     if len(identity) > 5 and identity[5] is not None:  # noqa: PLR2004
         raise PickledError("refused storage: a view of another one")
-    if not isinstance(key, str) or type(size) is not int or size < 0:
-        raise PickledError("damaged: expected the key and the size of a storage")
-    return Storage(key, STORAGES[kind.name], size)
+    if kind not in STORAGES.values() or not isinstance(key, str) or type(size) is not int or size < 0:
+        raise PickledError("damaged: expected the type, the key and the size of a storage")
+    return Storage(key, str(kind), size)
+
+
+# What a checkpoint may call.
+FUNCTIONS: dict[tuple[str, str], Callable[..., object]] = {
+    ("collections", "OrderedDict"): _Texts,
+    ("torch._utils", "_rebuild_parameter"): _parameter,
+    ("torch._utils", "_rebuild_tensor_v2"): _view,
+}

@@ -19,19 +19,18 @@ from pydantic import Field
 
 from dragoman.export.imports import checkpoint, common
 from dragoman.export.imports.distances import bias_per_distance
-from dragoman.export.imports.fairseq import FILLER, filled
-from dragoman.export.imports.multilingual import find_languages, select_directions
-from dragoman.export.imports.stored import StoredArray
-from dragoman.export.imports.t5_sources import madlad_rules
-from dragoman.export.source_model import Languages
+from dragoman.export.imports.fairseq import filled, multilingual_tokenizer
+from dragoman.export.imports.multilingual import FROM_TARGET, LanguageRules, find_languages, select_directions
+from dragoman.export.source_model import ImportedTokenizer, Languages
 from dragoman.model.config import InnerActivation
 from dragoman.model.imported_config import attention_fields
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import open_processor
 from dragoman.model.weights import TransformerWeights
+from dragoman.serve.bundle.files import read_file
 from dragoman.serve.bundle.manifest import BundleDirection
 
 SENTENCEPIECE_FILE = "spiece.model"
-UNKNOWN = "<unk>"
 # Activation, and whether there is a gate, by `feed_forward_proj`.
 ACTIVATIONS: dict[str, tuple[InnerActivation, bool]] = {
     "relu": ("relu", False),
@@ -43,6 +42,8 @@ ACTIVATIONS: dict[str, tuple[InnerActivation, bool]] = {
     "gated-gelu_new": ("gelu_tanh", True),
     "gated-silu": ("silu", True),
 }
+# The languages into which T5 was trained to translate from English (Raffel et al. 2020, appendix D).
+TARGETS = {"de": "German", "fr": "French", "ro": "Romanian"}
 TASK = re.compile(r"translation_([a-z]{2,3})_to_([a-z]{2,3})")
 SHARED, OUTPUT = "shared.weight", "lm_head.weight"
 EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
@@ -93,20 +94,12 @@ def import_t5(folder: Path, options: common.ImportOptions) -> checkpoint.Importe
     """Reads a checkpoint; raises ImportedModelError if it is not supported."""
     config = checkpoint.read_config(folder, T5Config, common.EXPECTED["t5"], common.EXPECTED["search"])
     path = folder / SENTENCEPIECE_FILE
-    model_file = common.read_bytes(path)
+    model_file = read_file(path)
     pieces = filled(path, list(common.stored_pieces(path, model_file)), config.vocab_size)
-    tokenizer = _tokenizer(config, model_file, pieces)
+    special = {pieces[config.pad_token_id], pieces[config.eos_token_id]}
+    tokenizer = multilingual_tokenizer(model_file, pieces, special, find_languages(pieces))
     languages = _languages(folder, config, tokenizer, options)
     return _model(folder, config, options), tokenizer, languages, (config.eos_token_id,)
-
-
-def _tokenizer(config: T5Config, model_file: bytes, pieces: list[str]) -> PieceTokenizer:
-    """Returns a tokenizer that never reads special tokens or those of languages from a text."""
-    special = {pieces[number] for number in (config.pad_token_id, config.eos_token_id)}
-    special |= {pieces[number] for number in find_languages(pieces).values()} | {
-        piece for piece in pieces if FILLER.fullmatch(piece)
-    }
-    return PieceTokenizer(model_file, model_file, pieces, pieces, unknown_piece=UNKNOWN, special_pieces=sorted(special))
 
 
 def _languages(folder: Path, config: T5Config, tokenizer: PieceTokenizer, options: common.ImportOptions) -> Languages:
@@ -136,7 +129,8 @@ def _model(folder: Path, config: T5Config, options: common.ImportOptions) -> Tra
     limits = common.find_limits(options, None)
     with checkpoint.read_tensors(folder) as tensors:
         tensors.take_optional(UNUSED)
-        parameters: dict[str, common.Parameter] = {**_embeddings(tensors), **dict(_layers(tensors, config, limits))}
+        parameters, is_tied = _embeddings(tensors)
+        parameters |= _layers(tensors, config, limits)
     zeros = np.zeros((limits.positions, config.d_model), np.float32)
     parameters |= {f"{side}_positions.table": zeros for side in ("source", "target")}
     activation = ACTIVATIONS[config.feed_forward_proj]
@@ -150,21 +144,18 @@ def _model(folder: Path, config: T5Config, options: common.ImportOptions) -> Tra
         "norm_epsilon": config.layer_norm_epsilon,
         "positions": "learned",
         "scale_embeddings": False,
-        "tie_embeddings": "output.weight" not in parameters,
+        "tie_embeddings": is_tied,
     }
     return common.build_transformer(fields, limits, config.vocab_size, config.special, parameters)
 
 
-def _embeddings(tensors: common.Tensors) -> dict[str, StoredArray]:
-    """Takes the embeddings, and the output matrix if it is not tied to them."""
+def _embeddings(tensors: common.Tensors) -> tuple[dict[str, common.Parameter], bool]:
+    """Takes the embeddings and the output matrix, and returns whether they are tied."""
     shared, output, *sides = (tensors.take_optional(name) for name in (SHARED, OUTPUT, *EMBEDDINGS))
     source, target = (shared if side is None else side for side in sides)
     if source is None or target is None:
         raise common.ImportedModelError(f"{SHARED}: missing tensor")
-    output = target if output is None else output
-    if common.are_equal(source, target) and common.are_equal(source, output):
-        return {"embedding.weight": source}
-    return {"embedding.weight": source, "target_embedding.weight": target, "output.weight": output}
+    return common.embeddings(source, target, target if output is None else output)
 
 
 def _layers(tensors: common.Tensors, config: T5Config, limits: common.Limits) -> Iterator[tuple[str, common.Parameter]]:
@@ -211,3 +202,22 @@ def _feed_forward(
         if not gated:
             yield f"{ours}.{part}.bias", np.zeros(len(weight), np.float32)
     yield f"{ours}_residual.norm.weight", tensors.take(f"{layer}.layer_norm.weight")
+
+
+def instruction(tokenizer: ImportedTokenizer, source: str, target: str) -> tuple[int, ...]:
+    """Returns the tokens of T5's instruction for two languages; none if T5 has no such task."""
+    if source != "en" or target not in TARGETS:
+        return ()
+    return tuple(tokenizer.encode(f"translate English to {TARGETS[target]}: "))
+
+
+def madlad_rules(path: Path, tokenizer: ImportedTokenizer, languages: Mapping[str, int]) -> LanguageRules:
+    """Returns the place of MADLAD-400's language tokens: first, or after a space; raises ImportedModelError."""
+    piece = tokenizer.source_pieces[min(languages.values())]
+    if not isinstance(tokenizer, PieceTokenizer):
+        raise common.ImportedModelError(f"{path}: {piece}: expected a SentencePiece model with this piece")
+    read = open_processor(tokenizer.source_model).encode(f"{piece} a", out_type=str)
+    if piece not in read:
+        raise common.ImportedModelError(f"{path}: {piece}: expected one piece, SentencePiece reads {' '.join(read)}")
+    prefix = tuple(tokenizer.source_pieces.index(item) for item in read[: read.index(piece)])
+    return FROM_TARGET._replace(source_prefix=prefix)

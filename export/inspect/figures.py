@@ -3,7 +3,7 @@
 Memory: decoder states and logits for every slot of every engine, as `dragoman.serve.runtime` allocates them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -162,25 +162,15 @@ def format_bytes(size: int) -> str:
     return f"{size / 1e9:,.2f} GB"
 
 
-def format_shape(shape: Iterable[int | str]) -> str:
-    """Formats a shape in brackets."""
-    return f"[{', '.join(map(str, shape))}]"
-
-
-def stem(name: str) -> str:
+def _stem(name: str) -> str:
     """Removes the layer number from the end of a name."""
     return name.rstrip("0123456789")
 
 
-def fold_names(names: Sequence[str]) -> str:
-    """Joins names, and folds those that differ only in a final number: key_0…5."""
-    by_stem: dict[str, list[str]] = {}
-    for name in names:
-        by_stem.setdefault(stem(name), []).append(name)
-    return ", ".join(
-        group[0] if len(group) == 1 else f"{group[0]}…{group[-1].removeprefix(start)}"
-        for start, group in by_stem.items()
-    )
+def _folded(states: Sequence[StateMemory]) -> str:
+    """Returns the name of a state, or of several that differ only in a final number: key_0…5."""
+    first, last = states[0].name, states[-1].name
+    return first if len(states) == 1 else f"{first}…{last.removeprefix(_stem(first))}"
 
 
 def _section(title: str, text: str) -> str:
@@ -254,12 +244,12 @@ def _projection_share(manifest: Manifest) -> float:
 def _format_memory(engine: EngineMemory) -> str:
     groups: dict[tuple[object, ...], list[StateMemory]] = {}
     for state in engine.states:
-        groups.setdefault((stem(state.name), state.kind, state.shape), []).append(state)
+        groups.setdefault((_stem(state.name), state.kind, state.shape), []).append(state)
     rows = [
         *(
             [
-                f"{fold_names([state.name for state in group])}, {group[0].kind} state of a slot",
-                format_shape(group[0].shape),
+                f"{_folded(group)}, {group[0].kind} state of a slot",
+                str(list(group[0].shape)),
                 format_bytes(sum(state.slot_bytes for state in group)),
             ]
             for group in groups.values()

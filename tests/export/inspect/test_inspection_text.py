@@ -6,7 +6,7 @@ from shutil import copytree
 
 import pytest
 
-from dragoman.export.inspect.figures import Inspection, fold_names, format_bytes, format_inspection, inspect
+from dragoman.export.inspect.figures import Inspection, format_bytes, format_inspection, inspect
 from dragoman.serve.bundle.bundle import Bundle
 from tests.support.cases import cases
 
@@ -21,11 +21,6 @@ def inspection(wide_bundle: Bundle) -> Inspection:
 @pytest.mark.parametrize(("size", "text"), CASES["a size has the unit that keeps it short"])
 def test_a_size_has_the_unit_that_keeps_it_short(size: int, text: str) -> None:
     assert format_bytes(size) == text
-
-
-@pytest.mark.parametrize(("names", "text"), CASES["names that differ in a number are one"])
-def test_names_that_differ_in_a_number_are_one(names: list[str], text: str) -> None:
-    assert fold_names(names) == text
 
 
 def test_the_text_describes_the_model(inspection: Inspection) -> None:
