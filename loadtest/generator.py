@@ -78,42 +78,8 @@ async def _send(client: Client, request: LoadRequest, intended: float, start: fl
     book.end(request, answer.outcome, (intended, sent, loop.time() - start, first))
 
 
-class _Line:
-    """One end of a connection between two processes. Reads from the moment of its creation."""
-
-    def __init__(self, connection: "Connection[object, object]") -> None:
-        self._connection = connection
-        self._messages: asyncio.Queue[object] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(connection.fileno(), self._read)
-
-    async def receive(self) -> object:
-        """Returns the next message; None from the moment on when the other process has ended."""
-        message = await self._messages.get()
-        if message is None:
-            self._messages.put_nowait(None)
-        return message
-
-    def send(self, message: object) -> None:
-        # If the other process has ended, the reader notices.
-        with suppress(OSError):
-            self._connection.send(message)
-
-    def close(self) -> None:
-        self._loop.remove_reader(self._connection.fileno())
-        self._connection.close()
-
-    def _read(self) -> None:
-        try:
-            self._messages.put_nowait(self._connection.recv())
-        except (EOFError, OSError):
-            self._loop.remove_reader(self._connection.fileno())
-            self._messages.put_nowait(None)
-
-
-# The messages between the processes, next to orders and samples: the parent stops the sending of the current order;
-# a process has reported the last samples of an order.
-HALT, DONE = "halt", "done"
+# Stops the sending of the current order; a process without one ignores it.
+HALT = signal.SIGUSR1
 REPORT_SECONDS = 0.5
 
 
@@ -124,21 +90,16 @@ class Order(NamedTuple):
     start_seconds: float
     users: int | None
 
-    async def carry_out(self, client: Client, line: _Line) -> None:
-        """Sends the requests and reports their samples; returns when all have ended."""
+    async def carry_out(self, client: Client, parent: "Connection[object, object]") -> None:
+        """Sends the requests and reports their samples, then None, when all have ended."""
         book, stop = Book(), asyncio.Event()
-
-        async def halt() -> None:
-            await line.receive()
-            stop.set()
-
-        halting, sending = asyncio.create_task(halt()), asyncio.create_task(self._send(client, book, stop))
+        asyncio.get_running_loop().add_signal_handler(HALT, stop.set)
+        sending = asyncio.create_task(self._send(client, book, stop))
         while not sending.done():
             await asyncio.wait({sending}, timeout=REPORT_SECONDS)
-            line.send(book.take())
-        halting.cancel()
+            parent.send(book.take())
         sending.result()
-        line.send(DONE)
+        parent.send(None)
 
     async def _send(self, client: Client, book: Book, stop: asyncio.Event) -> None:
         if self.users is None:
@@ -151,26 +112,27 @@ class Order(NamedTuple):
 
 
 def work(
-    connection: "Connection[object, object]",
+    parent: "Connection[object, Order]",
     targets: Targets,
     protocols: Collection[LoadProtocol],
     cpus: Collection[int],
     known: Protocols,
 ) -> None:
-    """Carries out orders until the connection closes, on the given CPUs (empty for any)."""
-    # The parent process handles Ctrl-C and then closes the connection.
+    """Carries out orders until the parent process kills this one or ends, on the given CPUs (empty for any)."""
+    # The parent process handles Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(HALT, signal.SIG_IGN)
     if cpus:
         os.sched_setaffinity(0, cpus)
 
     async def serve() -> None:
-        line = _Line(connection)
         async with open_clients(targets, protocols, known) as client:
-            while (message := await line.receive()) is not None:
-                if isinstance(message, Order):  # else HALT, which came after the end of its order
-                    await message.carry_out(client, line)
+            while True:
+                order = await asyncio.to_thread(parent.recv)
+                await order.carry_out(client, parent)
 
-    asyncio.run(serve())
+    with suppress(EOFError, ConnectionError):
+        asyncio.run(serve())
 
 
 # Time to send the shares of a plan to the processes before the run starts.
@@ -186,7 +148,7 @@ class GeneratorLostError(UserError):
 class Generators:
     """The generator processes, as their parent sees them."""
 
-    def __init__(self, processes: Sequence[tuple[ForkServerProcess, _Line]]) -> None:
+    def __init__(self, processes: "Sequence[tuple[ForkServerProcess, Connection[Order, Samples | None]]]") -> None:
         self._processes = processes
 
     @classmethod
@@ -208,14 +170,13 @@ class Generators:
             process = context.Process(target=work, args=(child_end, targets, protocols, cpus, known), daemon=True)
             process.start()
             child_end.close()
-            processes.append((process, _Line(parent_end)))
+            processes.append((process, parent_end))
         try:
             yield cls(processes)
         finally:
-            for process, line in processes:
-                line.close()
-                process.join(END_SECONDS)
+            for process, _ in processes:
                 process.kill()
+                process.join()
 
     @property
     def process_ids(self) -> list[int]:
@@ -242,19 +203,23 @@ class Generators:
         """
         count = len(self._processes)
 
-        async def watch(number: int, process: ForkServerProcess, line: _Line) -> None:
+        async def watch(number: int, process: ForkServerProcess, line: "Connection[Order, Samples | None]") -> None:
             share = None if users is None else len(range(number, users, count))
-            # A large plan exceeds the pipe's buffer, so the send blocks until the process has read it.
-            await asyncio.to_thread(line.send, Order(plan.share(number, count), start_seconds, share))
-            while isinstance(message := await line.receive(), Samples):
-                on_samples(message)
-            if message != DONE and not may_be_lost:
-                process.join(END_SECONDS)
-                raise GeneratorLostError(f"a load generator process exited with status {process.exitcode}")
+            try:
+                # A large plan exceeds the pipe's buffer, so the send blocks until the process has read it.
+                await asyncio.to_thread(line.send, Order(plan.share(number, count), start_seconds, share))
+                while (samples := await asyncio.to_thread(line.recv)) is not None:
+                    on_samples(samples)
+            except (EOFError, ConnectionError) as error:
+                if not may_be_lost:
+                    process.join(END_SECONDS)
+                    problem = f"a load generator process exited with status {process.exitcode}"
+                    raise GeneratorLostError(problem) from error
 
         await asyncio.gather(*(watch(number, *worker_process) for number, worker_process in enumerate(self._processes)))
 
     def halt(self) -> None:
         """Stops sending requests of the current run."""
-        for _, line in self._processes:
-            line.send(HALT)
+        for process, _ in self._processes:
+            if process.pid is not None and process.is_alive():
+                os.kill(process.pid, HALT)
