@@ -149,12 +149,12 @@ def _body(documents: Mapping[str, LoadDocument]) -> Iterator[str]:
         words = f"{document.sentences['sentences']:.0f} sentences, median {document.sentences['words_p50']:.0f} words"
         yield f"<p><b>{escape(name)}</b>: {escape(words)}. {escape(str(document.provenance))}</p>"
     if runs:
-        yield f'<div class="wide">{run_table(runs).render(HTML)}{kind_table(runs).render(HTML)}</div>'
+        yield f'<div class="wide">{run_table(runs, HTML)}{kind_table(runs, HTML)}</div>'
     yield from (f'<p class="warning">{escape(warning)}</p>' for warning in warnings(runs))
     for name, document in documents.items():
         if document.capacity is not None:
             yield f"<h2>{escape(name)}: {escape(summary(document.capacity))}</h2>"
-            yield f'<div class="wide">{curve_table(document.capacity.curve).render(HTML)}</div>'
+            yield f'<div class="wide">{curve_table(document.capacity.curve, HTML)}</div>'
     yield _draw({**runs, **documents}).to_html(full_html=False, include_plotlyjs=True)
 
 

@@ -1,7 +1,6 @@
 """Results as tables, for the terminal and the page."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from dragoman.loadtest.results import CapacityResult, RunResult
 from dragoman.loadtest.samples import Percentiles
@@ -10,17 +9,6 @@ from dragoman.model.markup_table import markup_table
 # With fewer requests, the p99.9 rests on the slowest few.
 MIN_REQUESTS_FOR_P99_9 = 10_000
 NONE = "-"
-
-
-class Table(NamedTuple):
-    """Cells of a table; the first column holds text, the others mostly numbers."""
-
-    heading: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    def render(self, form: str = "pipe") -> str:
-        """Returns the table in a form of `markup_table`; empty without rows."""
-        return markup_table(self.heading, self.rows, form) if self.rows else ""
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -54,15 +42,15 @@ def _figures(run: RunResult) -> dict[str, str]:
     return figures
 
 
-def run_table(runs: Mapping[str, RunResult]) -> Table:
+def run_table(runs: Mapping[str, RunResult], form: str = "pipe") -> str:
     """Returns the figures of runs, a column for each; a row that is empty for all runs is left out."""
     columns = list(map(_figures, runs.values()))
     rows = [(label, *(column[label] for column in columns)) for label in columns[0]]
-    return Table(("", *runs), [row for row in rows if set(row[1:]) != {NONE}])
+    return markup_table(("", *runs), [row for row in rows if set(row[1:]) != {NONE}], form)
 
 
-def kind_table(runs: Mapping[str, RunResult]) -> Table:
-    """Returns the counts of every kind of requests, for runs with several kinds or with failures."""
+def kind_table(runs: Mapping[str, RunResult], form: str = "pipe") -> str:
+    """Returns the counts of every kind of requests, for runs with several kinds or with failures; empty without any."""
     rows = [
         (
             f"{name}: {kind}",
@@ -76,11 +64,12 @@ def kind_table(runs: Mapping[str, RunResult]) -> Table:
         for kind, item in run.kinds.items()
         if len(run.kinds) > 1 or run.all.errors
     ]
-    return Table(("kind of requests", "sent", "ok", "p50, ms", "p99, ms", "failed"), rows)
+    heading = ("kind of requests", "sent", "ok", "p50, ms", "p99, ms", "failed")
+    return markup_table(heading, rows, form) if rows else ""
 
 
-def curve_table(points: Sequence[RunResult]) -> Table:
-    """Returns the results of offered rates."""
+def curve_table(points: Sequence[RunResult], form: str = "pipe") -> str:
+    """Returns the results of offered rates; empty without any."""
     rows = [
         (
             f"{point.offered_per_second:,.1f}{'' if point.void is None else ' VOID'}",
@@ -92,7 +81,8 @@ def curve_table(points: Sequence[RunResult]) -> Table:
         )
         for point in points
     ]
-    return Table(("offered/s", "answered/s", "goodput/s", "failed", "p50, ms", "p99, ms"), rows)
+    heading = ("offered/s", "answered/s", "goodput/s", "failed", "p50, ms", "p99, ms")
+    return markup_table(heading, rows, form) if rows else ""
 
 
 def warnings(runs: Mapping[str, RunResult]) -> Iterator[str]:
@@ -116,12 +106,12 @@ def summary(capacity: CapacityResult) -> str:
 
 def format_runs(runs: Mapping[str, RunResult]) -> str:
     """Formats runs for a terminal."""
-    return "\n".join([*filter(None, (run_table(runs).render(), kind_table(runs).render())), *warnings(runs)])
+    return "\n".join([*filter(None, (run_table(runs), kind_table(runs))), *warnings(runs)])
 
 
 def format_capacity(capacity: CapacityResult) -> str:
     """Formats the result of a capacity search for a terminal."""
-    lines = [summary(capacity), "trials:", curve_table(capacity.trials).render()]
+    lines = [summary(capacity), "trials:", curve_table(capacity.trials)]
     if capacity.curve:
-        lines += ["from 0.1 to 2 times the capacity:", curve_table(capacity.curve).render()]
+        lines += ["from 0.1 to 2 times the capacity:", curve_table(capacity.curve)]
     return "\n".join(lines)
