@@ -16,19 +16,21 @@ from dragoman.model.run import TrainedModel
 
 
 class Inputs(Section):
-    """SHA-256 of the cleaned training pairs, of the validation pairs, and of the initial model if there is one."""
+    """SHA-256 of the cleaned training pairs, of the validation pairs, and of initial model and base pairs if any."""
 
     data: str
     validation: str
     initial: str | None = None
+    base_validation: str | None = None
 
     @classmethod
-    def of(cls, data: TrainingData, initial: TrainedModel | None = None) -> Self:
-        """Returns the hashes of data and initial model."""
+    def of(cls, data: TrainingData, initial: TrainedModel | None = None, base: Sequence[Corpus] = ()) -> Self:
+        """Returns the hashes of data, initial model and pairs of the base domain."""
         return cls(
             data=_sha256(_pairs([part.corpus for part in data.training])),
             validation=_sha256(_pairs(data.validation)),
             initial=None if initial is None else _sha256(_parameters(initial)),
+            base_validation=_sha256(_pairs(base)) if base else None,
         )
 
     @classmethod
@@ -45,7 +47,8 @@ class Inputs(Section):
 
     def differing(self, other: "Inputs") -> list[str]:
         """Returns the options of `dragoman train` whose content differs."""
-        return [option for option in type(self).model_fields if getattr(self, option) != getattr(other, option)]
+        fields = type(self).model_fields
+        return [field.replace("_", "-") for field in fields if getattr(self, field) != getattr(other, field)]
 
 
 def _pairs(corpora: Sequence[Corpus]) -> Iterator[bytes]:

@@ -157,8 +157,9 @@ class PlanCommand(BaseSettings):
                 inputs = read_inputs(command.data, command.validation, command.multi30k_folder, command.cleaning)
             except CorpusError as error:
                 raise SystemExit(f"dragoman plan: {run.path}: data: {error}") from error
-            # The environment gives only the data: an initial model in it is not part of the plan.
-            differing = [option for option in Inputs.load(run.inputs).differing(inputs) if option != "initial"]
+            # The environment gives only the data: an initial model in it and its base pairs are not part of the plan.
+            mine = {"data", "validation"}
+            differing = [option for option in Inputs.load(run.inputs).differing(inputs) if option in mine]
             if differing:
                 raise SystemExit(
                     f"dragoman plan: {run.path}: {', '.join(differing)}: expected the same content as in this run, got"

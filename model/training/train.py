@@ -164,7 +164,7 @@ def train(
     """
     hardware = hardware or HardwareConfig()
     _check(config, data, hardware, is_new=initial is None)
-    _keep_config(folder, config, Inputs.of(data, initial))
+    _keep_config(folder, config, Inputs.of(data, initial, base))
     if folder.done.exists():
         print(f"{folder.path}: already trained")
         return

@@ -181,6 +181,12 @@ def test_links_are_part_of_the_data() -> None:
     assert cleaned.differing(linked) == ["data"]
 
 
+def test_pairs_of_the_base_domain_are_part_of_the_inputs() -> None:
+    data = TrainingData([CleanedCorpus(Corpus("en", "de", ["bird"], ["vogel"]), {})], [])
+    first, other = (Inputs.of(data, base=[Corpus("en", "de", ["dog"], [target])]) for target in ("hund", "hunde"))
+    assert first.differing(other) == Inputs.of(data).differing(first) == ["base-validation"]
+
+
 def test_a_damaged_record_of_inputs_is_named(toy_data: str, train: Train, tmp_path: Path) -> None:
     train(toy_data, "run", *STILL)
     inputs = RunFolder(tmp_path / "run").inputs
