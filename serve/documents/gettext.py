@@ -11,6 +11,8 @@ from dragoman.serve.documents.document import Document, DocumentError, DocumentR
 from dragoman.serve.documents.escapes import write_escapes
 from dragoman.serve.documents.splice import Edit, Part, Span, SplicedDocument, decode, decode_as, encoding_of
 from dragoman.serve.documents.tagged import value_part
+from dragoman.serve.memory.tables import MAX_LANGUAGE_CHARACTERS
+from dragoman.serve.memory.tmx import covers, language_code
 
 # The name of the charset in the header, which is the first message.
 _CHARSET = re.compile(
@@ -56,13 +58,18 @@ def parse_po(content: bytes, request: DocumentRequest) -> Document:
     return SplicedDocument(text, parts, encode, request, list(_language_edits(text, request)))
 
 
-def _language_edits(text: str, request: DocumentRequest) -> Iterator[Edit]:
-    """Yields the edit of the header's language, if it is missing or that of the source."""
+def _language_of(text: str) -> re.Match[str] | None:
+    """Returns the field `Language` of the header, which may be empty; None without one."""
     header = next(_entries(text), None)
     if header is None or not header.fields.keys() >= {"msgid", "msgstr"} or header.fields["msgid"].text:
-        return
+        return None
     values = header.fields["msgstr"]
-    match = _LANGUAGE.search(text, values.start, values.end)
+    return _LANGUAGE.search(text, values.start, values.end)
+
+
+def _language_edits(text: str, request: DocumentRequest) -> Iterator[Edit]:
+    """Yields the edit of the header's language, if it is missing or that of the source."""
+    match = _language_of(text)
     if match and request.needs_target(match["NAME"]) and (not match["NAME"] or request.is_of_source(match["NAME"])):
         space = "" if text[match.start("NAME") - 1].isspace() else " "
         yield match.span("NAME"), f"{space}{request.target}"
@@ -79,9 +86,15 @@ def _decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:
     return text, encode
 
 
-def read_po_pairs(content: bytes) -> Iterator[tuple[str, str, str]]:
-    """Yields text, translation and context of messages that are not fuzzy, of plurals two; raises DocumentError."""
+def read_po_pairs(content: bytes, target_language: str) -> Iterator[tuple[str, str, str]]:
+    """Yields text, translation and context of messages that are not fuzzy, of plurals two.
+
+    Raises DocumentError if the file is malformed, or its header names another language.
+    """
     text, _ = _decode(content)
+    named = _language_of(text)
+    if named and named["NAME"] and not covers(language_code(target_language), language_code(named["NAME"])):
+        raise DocumentError(f"PO: Language: expected {target_language}, got {named['NAME'][:MAX_LANGUAGE_CHARACTERS]}")
     for entry in _entries(text):
         texts = {name: member.text for name, member in entry.fields.items()}
         translations = [text for name, text in texts.items() if name.startswith("msgstr")]

@@ -46,7 +46,7 @@ def read_pairs(parts: Iterable[bytes], pairs_format: PairsFormat, pair: Pair) ->
     """
     if pairs_format in ("tmx", "xliff"):
         return (read_tmx if pairs_format == "tmx" else read_xliff)(parts, pair, PairsError)
-    return _po(parts) if pairs_format == "po" else _tsv(_lines(parts))
+    return _po(parts, pair) if pairs_format == "po" else _tsv(_lines(parts))
 
 
 def write_pairs(entries: Iterable[Entry], pairs_format: PairsFormat, pair: Pair) -> Iterator[str]:
@@ -67,16 +67,16 @@ def format_of(file: Path) -> PairsFormat:
     return found
 
 
-def _po(parts: Iterable[bytes]) -> Iterator[Entry]:
+def _po(parts: Iterable[bytes], pair: Pair) -> Iterator[Entry]:
     content = bytearray()
     for part in parts:
         content += part
         if len(content) > MAX_PO_BYTES:
             raise PairsError(f"PO: expected at most {MAX_PO_BYTES} bytes")
     try:
-        for pair in read_po_pairs(bytes(content)):
-            if pair[0].strip() and pair[1].strip():
-                yield Entry(*pair)
+        for texts in read_po_pairs(bytes(content), pair.target_language):
+            if texts[0].strip() and texts[1].strip():
+                yield Entry(*texts)
     except DocumentError as error:
         raise PairsError(str(error)) from error
 
