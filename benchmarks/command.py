@@ -12,7 +12,9 @@ from benchmarks.harness.plan import BenchmarkPlan
 from benchmarks.harness.report import ReportFiles
 from dragoman.model.provenance import Provenance, command_line
 
-Question = Literal["offline", "online", "service", "profile"]
+Question = Literal["offline", "online", "service", "profile", "memories"]
+# Where a plan is, if not in a module of its name.
+_PLACES = {"memories": "features.memories"}
 # The settings of a plan are joined with commas on the command line and in the environment, and may contain commas.
 COMMA_BEFORE_SETTING = re.compile(r",(?=[a-z_.]+=)")
 Settings = Annotated[
@@ -27,7 +29,7 @@ class BenchCommand(BaseSettings):
 
     offline: the engine and other inference libraries: throughput, latency, memory and quality. online: servers under
     the same open-loop load. service: the overhead of the service over its engine. profile: the phases of an engine
-    step.
+    step. memories: look-ups in a translation memory, and its import.
 
     The plan of a question has its parameters: the models, the systems and the load. --show-plan prints it with its
     defaults. --plan and --set override them. All systems take turns in every round. A table shows the median of the
@@ -51,7 +53,8 @@ class BenchCommand(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Measures, prints and writes the results; raises SystemExit with the reason, if one of these fails."""
-        question: type[BenchmarkPlan] = resolve_name(f"benchmarks.{self.question}:{self.question.capitalize()}Plan")
+        place = _PLACES.get(self.question, self.question)
+        question: type[BenchmarkPlan] = resolve_name(f"benchmarks.{place}:{self.question.capitalize()}Plan")
         if self.show_plan:
             if self.set or self.plan:
                 question.read(self.plan, self.set)

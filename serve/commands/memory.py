@@ -91,6 +91,15 @@ class DeleteMemoryCommand(StateCommand):
         print(f"deleted: {deleted:,}")
 
 
+class IndexMemoriesCommand(StateCommand):
+    """Build the index of similar texts of all memories again. Entries of early versions have none."""
+
+    def cli_cmd(self) -> None:
+        """Prints how many entries there are."""
+        with self.open() as state:
+            print(f"indexed: {MemoryStore(state).rebuild_index():,}")
+
+
 class ListCorrectionsCommand(StateCommand):
     """Print the corrections that wait for approval, as JSON lines, the oldest first."""
 

@@ -176,7 +176,9 @@ def _add_missing_columns(connection: Connection, tables: MetaData) -> None:
 
 
 def _open_sqlite(path: Path) -> Engine:
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": LOCK_TIMEOUT_SECONDS})
+    # The connection that was used last has the pages of recent queries in its cache.
+    options = {"timeout": LOCK_TIMEOUT_SECONDS}
+    engine = create_engine(f"sqlite:///{path}", connect_args=options, pool_use_lifo=True)
 
     @event.listens_for(engine, "connect")
     def _set_up(connection: DBAPIConnection, _: object) -> None:

@@ -30,7 +30,7 @@ GLOSSARIES = Threads("glossaries", 4)
 TERMS = Threads("terms", 4)
 # Memories: listed, exported and changed.
 MEMORIES = Threads("memories", 4)
-# Memories as requests for translation use them.
-RECALLS = Threads("recalls", 4)
+# Memories as requests for translation use them. More threads compete with the event loop for the interpreter.
+RECALLS = Threads("recalls", 2)
 # Texts of memories that are similar to those of requests, which takes tens of milliseconds.
-SUGGESTIONS = Threads("suggestions", 2)
+SUGGESTIONS = Threads("suggestions", 1)

@@ -15,8 +15,6 @@ from dragoman.serve.errors import ForbiddenError, InvalidRequestError, MemoryNot
 from dragoman.serve.host.state import State, largest_share
 from dragoman.serve.memory import store
 from dragoman.serve.memory.entry import Client, Entry, Pair
-from dragoman.serve.memory.pattern import read_pattern
-from dragoman.serve.memory.similar import add_to_index
 from dragoman.serve.memory.tables import COLUMNS, ENTRIES, MEMORIES, SHARED, SHOWN, TABLES, WAITING
 
 # Corrections of four texts of 10,000 characters each would take 400 MB.
@@ -69,20 +67,20 @@ class CorrectionStore:
     def approve(self, client: Client, ids: Sequence[int]) -> int:
         """Lets corrections count from now on, and returns how many there were.
 
-        Raises ForbiddenError if the client may not approve, or MemoryNotFoundError for an unknown id.
+        Raises ForbiddenError if the client may not approve, MemoryNotFoundError for an unknown id, MemoryStoreFullError
+        if a memory has no room, or StorageFullError without space; then none counts.
         """
         if not client.approves:
             raise ForbiddenError("corrections: expected an API key that may approve")
         with self._state.writing() as connection:
             found = _find(connection, client, ids)
-            indexed = defaultdict[tuple[int, Pair], list[tuple[int, str]]](list)
             for row in found:
                 version = store.grow(connection, row.memory_id, 1, store.size_of(row._asdict()))
                 connection.execute(sa.update(ENTRIES).where(COLUMNS.id == row.id).values(version=version))
-                pair = Pair(row.source_language, row.target_language)
-                indexed[row.memory_id, pair].append((row.id, read_pattern(row.source).key))
-            for (memory_id, pair), entries in indexed.items():
-                add_to_index(connection, memory_id, pair, entries)
+            store.index_rows(connection, found)
+            changed = MEMORIES.c.id.in_({row.memory_id for row in found})
+            for account in connection.execute(sa.select(MEMORIES.c.account).where(changed).distinct()).scalars():
+                store.check_share(connection, account)
         return len(found)
 
     def approved(self, pair: Pair) -> Iterator[Entry]:

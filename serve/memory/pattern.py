@@ -16,8 +16,9 @@ from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
 _NUMBER, _KEPT = "0", "\ufffc"
 _NUMBERS = re.compile(r"\d+(?:[.,:]\d+)*+")
 _TAGS = re.compile(r"""<(?:!--(?:(?!<!--|-->).)*+--|(?:[^<>"']|"[^"]*+"|'[^']*+')*+)>""", re.DOTALL)
-# A text without these has no slot.
+# A text without these has no slot, one without the latter no placeholder and no tag.
 _SPECIAL = re.compile(r"[\d<{$#%:/@\\]|www\.")
+_PLACEHOLDER = re.compile(r"[<{$#%:/@\\]|www\.")
 _ALL, _UNTAGGED = Finder(KINDS), Finder(KINDS[1:])
 
 
@@ -108,7 +109,7 @@ def slots(text: str) -> Iterator[Part]:
 
 def _parts(text: str, finder: Finder) -> Iterator[Part]:
     position = 0
-    for placeholder in finder.find(text):
+    for placeholder in finder.find(text) if _PLACEHOLDER.search(text) else ():
         yield from _number_parts(text[position : placeholder.start])
         yield Part(text[placeholder.start : placeholder.end], _KEPT)
         position = placeholder.end

@@ -21,14 +21,15 @@ MIN_SIMILARITY = 0.7
 # A longer pattern has no similar ones.
 MAX_CHARACTERS = 1000
 # The most entries that are compared with a text.
-MAX_CANDIDATES = 800
+MAX_CANDIDATES = 500
 _HASHES_PER_TEXT = 12
 # The characters of shingles, and the characters of a pattern from which on they are long.
 _SHORT, _LONG, _LONG_TEXT = 3, 6, 24
 _BUCKETS = 1024
 _PRUNED_BUCKETS = 64
 _CHUNK_BYTES = 4096
-# The look-up of a text reads so many chunks at most, and counts so many postings, those of rare shingles first.
+# The look-up of a text reads so many chunks at most, in the order of the database; a full store has fewer for a text.
+# It counts so many postings, those of rare shingles first.
 _MAX_CHUNKS = 4096
 _MAX_POSTINGS = 150_000
 # Texts whose shingles are in memory at once, about 50 MB at most.
@@ -75,27 +76,29 @@ def prune_index(connection: sa.Connection, memory_id: int, count: int) -> None:
             _store(connection, memory_id, kept)
 
 
-def find_candidates(connection: sa.Connection, readable: sa.Select[bytes], pair: Pair, key: str) -> Sequence[int]:
+def find_candidates(connection: sa.Connection, readable: sa.Select[int, bytes], pair: Pair, key: str) -> Sequence[int]:
     """Returns ids of entries that may be similar to a pattern, at most `MAX_CANDIDATES`; some may be deleted.
 
     Args:
-        readable: a query for the postings of the memories.
+        readable: a query for the buckets and postings of the memories.
     """
     sizes = sorted({_size(int(len(key) * factor)) for factor in (MIN_SIMILARITY, 1, 1 / MIN_SIMILARITY)})
     _, hashes = _hashes([key] * len(sizes), sizes, pair)
-    if not len(hashes):
+    parts = {bucket: list[bytes]() for bucket in (hashes % _BUCKETS).tolist()}
+    if not parts:
         return []
-    wanted = SHINGLES.c.bucket.in_(set((hashes % _BUCKETS).tolist()))
-    rows = connection.execute(readable.where(wanted).limit(_MAX_CHUNKS)).scalars().all()
-    postings = np.frombuffer(b"".join(rows), _POSTING)
-    stored, entries = (postings[name].copy() for name in _POSTING.names or ())
+    for bucket, chunk in connection.execute(readable.where(SHINGLES.c.bucket.in_(parts)).limit(_MAX_CHUNKS)):
+        parts[bucket].append(chunk)
+    buckets = {bucket: np.frombuffer(b"".join(chunks), _POSTING) for bucket, chunks in parts.items()}
     # Each step is short, so that the event loop gets the interpreter's lock.
-    lists = sorted((entries[stored == shingle] for shingle in np.unique(hashes)), key=len)
+    stored = [(buckets[shingle % _BUCKETS], shingle) for shingle in set(hashes.tolist())]
+    lists = sorted((postings["entry"][postings["hash"] == shingle] for postings, shingle in stored), key=len)
     counted = np.cumsum([len(found) for found in lists]) <= _MAX_POSTINGS
     counted[0] = True
     ids = np.concatenate(list(compress(lists, counted)))[:_MAX_POSTINGS]
     found, shared = np.unique(ids, return_counts=True)
-    best = np.argsort(-shared, kind="stable")[:MAX_CANDIDATES]
+    # NumPy sorts numbers of 8 bits by radix.
+    best = np.argsort(-shared.astype(np.int8), kind="stable")[:MAX_CANDIDATES]
     return [int(entry) for entry in found[best]]
 
 

@@ -7,6 +7,7 @@ version of its memory. All methods may wait for the database.
 
 import re
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -59,6 +60,32 @@ class Memory(NamedTuple):
     changed_seconds: float
 
 
+def _any_of(name: str, *, literal: bool = False) -> sa.BindParameter[Any]:
+    """Returns a parameter of several values; `literal`: of numbers, which take a tenth of the time of parameters."""
+    return sa.bindparam(name, expanding=True, literal_execute=literal)
+
+
+# What each request asks. A query takes a millisecond to build, a multiple of its execution.
+_USABLE = MEMORIES.c.account.in_(_any_of("accounts"))
+_SHARED = (MEMORIES.c.account == SHARED).label("shared")
+_LISTED = sa.select(*(MEMORIES.c.get(name, _SHARED) for name in Memory._fields)).where(_USABLE)
+_MEMORIES = _LISTED.order_by(MEMORIES.c.name, _SHARED)
+_NAMED = _MEMORIES.where(MEMORIES.c.name.in_(_any_of("names")))
+_GROUP = (COLUMNS.memory_id, COLUMNS.digest)
+_ORDER = (COLUMNS.source.in_(_any_of("texts")).desc(), COLUMNS.id.desc())
+_PLACED = (
+    sa.select(COLUMNS.id, *_GROUP, COLUMNS.source, COLUMNS.target)
+    .add_columns(sa.func.row_number().over(partition_by=_GROUP, order_by=_ORDER).label("place"))
+    .select_from(ENTRIES.join(MEMORIES))
+    .where(_USABLE, COLUMNS.memory_id.in_(_any_of("memories")), COLUMNS.version > 0)
+    .where(*(COLUMNS[name] == sa.bindparam(name) for name in Pair._fields))
+    .where(COLUMNS.digest.in_(_any_of("digests", literal=True)))
+    .subquery()
+)
+# Entries by digest and memory: those with the spelling of a text, then the newest.
+_EQUAL = sa.select(_PLACED).where(_PLACED.c.place <= _ENTRIES_PER_KEY)
+
+
 class Wanted(NamedTuple):
     """Which entries are meant; None: all. `before_seconds`: those that are older than a Unix time."""
 
@@ -90,12 +117,12 @@ class MemoryStore:
     def list_all(self, client: Client) -> list[Memory]:
         """Returns the memories of a client: by name, its own before a shared one."""
         with self._state.reading() as connection:
-            return _list(connection, usable(client))
+            return [Memory(*row) for row in connection.execute(_MEMORIES, {"accounts": accounts_of(client)})]
 
     def recall(self, client: Client, names: Sequence[str], pair: Pair) -> "Recall":
         """Returns what finds texts in the memory of each name, the client's first; raises MemoryNotFoundError."""
         with self._state.reading() as connection:
-            return Recall(self._state, usable(client), _named(connection, client, names), pair)
+            return Recall(self._state, accounts_of(client), _named(connection, client, names), pair)
 
     def add(self, client: Client, name: str, pair: Pair, entries: Iterable[Entry], *, shared: bool = False) -> int:
         """Adds entries to a memory, which is made if it is missing, and returns how many are new.
@@ -108,7 +135,7 @@ class MemoryStore:
             rows = list(prepare(pair, batch, "import", client.author))
             with self._state.writing() as connection:
                 added += _insert_new(connection, memory_id(connection, account, name), pair, rows)
-                _check_share(connection, account)
+                check_share(connection, account)
         return added
 
     def entries(
@@ -150,32 +177,39 @@ class MemoryStore:
                 prune_index(connection, memory.id, memory.entry_count - count)
         return count
 
+    def rebuild_index(self) -> int:
+        """Builds the index of similar texts of all memories again, and returns the number of entries.
+
+        Until it ends, look-ups miss similar texts. It holds the lock of writers for a batch at a time.
+        """
+        with self._state.writing() as connection:
+            connection.execute(sa.delete(SHINGLES))
+            # Later entries are added with their postings.
+            last = connection.execute(sa.select(sa.func.max(COLUMNS.id))).scalar() or 0
+        count = after = 0
+        while after < last:
+            with self._state.writing() as connection:
+                own = COLUMNS.id.between(after + 1, last), *Wanted().conditions()
+                rows = connection.execute(sa.select(ENTRIES).where(*own).order_by(COLUMNS.id).limit(BATCH)).all()
+                index_rows(connection, rows)
+            count, after = count + len(rows), rows[-1].id if rows else last
+        return count
+
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Finds texts in memories, those that count first, which must be usable. Thread-safe.
+    """Finds texts in memories, those that count first. Thread-safe.
 
     Attributes:
+        accounts: those whose memories are usable; others find nothing.
         whole_texts: whether only whole texts are to be found, not their sentences.
     """
 
     state: State
-    usable: sa.ColumnElement[bool]
+    accounts: tuple[str, ...]
     memories: Sequence[Memory]
     pair: Pair
     whole_texts: bool = False
-
-    def _select(self, texts: Mapping[str, int]) -> sa.Select[Any]:
-        """Returns a query for entries by digest and memory: those with the spelling of a text, then the newest."""
-        named = COLUMNS.memory_id.in_([memory.id for memory in self.memories])
-        # The store keeps texts without surrogates and null characters.
-        spelled = COLUMNS.source.in_({text.encode(errors="replace").decode().replace("\0", "") for text in texts})
-        group, order = (COLUMNS.memory_id, COLUMNS.digest), (spelled.desc(), COLUMNS.id.desc())
-        place = sa.func.row_number().over(partition_by=group, order_by=order).label("place")
-        selected = sa.select(COLUMNS.id, *group, COLUMNS.source, COLUMNS.target, place)
-        wanted = *Wanted(*self.pair).conditions(), COLUMNS.digest.in_(set(texts.values()))
-        placed = selected.select_from(ENTRIES.join(MEMORIES)).where(named, self.usable, *wanted).subquery()
-        return sa.select(placed).where(placed.c.place <= _ENTRIES_PER_KEY)
 
     def find(self, patterns: Mapping[str, Pattern]) -> dict[str, list[Entry]]:
         """Returns the entries that equal texts, by their keys: those of an earlier memory first, then the newest."""
@@ -183,9 +217,13 @@ class Recall:
         numbers = {memory.id: number for number, memory in enumerate(self.memories)}
         digests = {key: digest for digest, key in keys.items()}
         left, found = iter(patterns), dict[int, Any]()
+        usable = {"accounts": self.accounts, "memories": list(numbers), **self.pair._asdict()}
         with self.state.reading() as connection:
             while texts := {text: digests[patterns[text].key] for text in islice(left, _TEXTS_PER_QUERY)}:
-                found |= {row.id: row for row in connection.execute(self._select(texts))}
+                # The store keeps texts without surrogates and null characters.
+                spelled = {text.encode(errors="replace").decode().replace("\0", "") for text in texts}
+                wanted = {**usable, "texts": list(spelled), "digests": list(set(texts.values()))}
+                found |= {row.id: row for row in connection.execute(_EQUAL, wanted)}
         matches: dict[str, list[Entry]] = {}
         for row in sorted(found.values(), key=lambda row: (numbers[row.memory_id], -row.id)):
             matches.setdefault(keys[row.digest], []).append(Entry(row.source, row.target))
@@ -198,16 +236,16 @@ class Recall:
             return []
         names = {memory.id: memory.name for memory in self.memories}
         order = list(names)
-        mine = SHINGLES.c.memory_id.in_(names)
-        readable = sa.select(SHINGLES.c.postings).select_from(SHINGLES.join(MEMORIES)).where(mine, self.usable)
+        usable = MEMORIES.c.account.in_(self.accounts) & MEMORIES.c.id.in_(names)
+        readable = sa.select(SHINGLES.c.bucket, SHINGLES.c.postings).select_from(SHINGLES.join(MEMORIES)).where(usable)
         with self.state.reading() as connection:
             ids = find_candidates(connection, readable, self.pair, key)
             # The limit makes the database read the entries by their ids, not all of the memories.
             short = COLUMNS.id.in_(ids), sa.func.length(COLUMNS.source) <= 2 * MAX_CHARACTERS
             chosen = sa.select(ENTRIES).where(*short).limit(len(ids)).subquery()
-            usable = sa.and_(MEMORIES.c.id == chosen.c.memory_id, self.usable, MEMORIES.c.id.in_(names))
-            wanted = Wanted(*self.pair).conditions(chosen.c)
-            rows = connection.execute(sa.select(chosen).join(MEMORIES, usable).where(*wanted)).all()
+            shown = [chosen.c[name] for name in ("id", "memory_id", "source", "target")]
+            query = sa.select(*shown).join(MEMORIES, (MEMORIES.c.id == chosen.c.memory_id) & usable)
+            rows = connection.execute(query.where(*Wanted(*self.pair).conditions(chosen.c))).all()
         rated = [(similarity_of(key, read_pattern(row.source).key), row) for row in rows]
         rated.sort(key=lambda item: (-item[0], order.index(item[1].memory_id), -item[1].id))
         found = dict[str, Suggestion]()
@@ -217,18 +255,10 @@ class Recall:
         return list(found.values())
 
 
-def _list(connection: sa.Connection, wanted: sa.ColumnElement[bool]) -> list[Memory]:
-    columns = MEMORIES.c
-    shared = (columns.account == SHARED).label("shared")
-    query = sa.select(*(columns.get(name, shared) for name in Memory._fields)).where(wanted)
-    return [Memory(*row) for row in connection.execute(query.order_by(columns.name, shared))]
-
-
 def _named(connection: sa.Connection, client: Client, names: Sequence[str]) -> list[Memory]:
     """Returns the memory of each name, the client's own before a shared one; raises MemoryNotFoundError."""
-    # A database takes no surrogates, and PostgreSQL no null characters.
-    valid = MEMORIES.c.name.in_([name for name in names if name.isprintable()])
-    found = {memory.name: memory for memory in reversed(_list(connection, usable(client) & valid))}
+    rows = connection.execute(_NAMED, {"accounts": accounts_of(client), "names": list(names)}).all()
+    found = {row.name: Memory(*row) for row in reversed(rows)}
     missing = next((name for name in names if name not in found), None)
     if missing is not None:
         raise MemoryNotFoundError(f"memory {missing[:MAX_NAME_CHARACTERS]!a}: unknown")
@@ -237,7 +267,12 @@ def _named(connection: sa.Connection, client: Client, names: Sequence[str]) -> l
 
 def usable(client: Client) -> sa.ColumnElement[bool]:
     """Returns the condition of the memories that a client may use."""
-    return MEMORIES.c.account.in_((client.account or SHARED, SHARED))
+    return MEMORIES.c.account.in_(accounts_of(client))
+
+
+def accounts_of(client: Client) -> tuple[str, ...]:
+    """Returns the accounts whose memories a client may use."""
+    return client.account or SHARED, SHARED
 
 
 def _writable(client: Client, *, shared: bool) -> str:
@@ -282,13 +317,9 @@ def _check(field: str, text: str, most: int) -> None:
 
 def _insert_new(connection: sa.Connection, into: int, pair: Pair, rows: Sequence[tuple[dict[str, Any], str]]) -> int:
     """Adds those rows to a memory that it does not have, and returns how many."""
-    # Literal numbers take a tenth of the time of parameters.
-    digests: sa.BindParameter[int] = sa.bindparam(
-        "digests", [row["digest"] for row, _ in rows], expanding=True, literal_execute=True
-    )
-    is_known = COLUMNS.memory_id == into, COLUMNS.version > 0, COLUMNS.digest.in_(digests)
+    is_known = COLUMNS.memory_id == into, COLUMNS.version > 0, COLUMNS.digest.in_(_any_of("digests", literal=True))
     stored = sa.select(COLUMNS.digest, COLUMNS.source, COLUMNS.target).where(*is_known)
-    known = set(map(tuple, connection.execute(stored)))
+    known = set(map(tuple, connection.execute(stored, {"digests": [row["digest"] for row, _ in rows]})))
     new = {(row["digest"], row["source"], row["target"]): (row, key) for row, key in rows}
     added = [row for content, (row, _) in new.items() if content not in known]
     if added:
@@ -299,6 +330,16 @@ def _insert_new(connection: sa.Connection, into: int, pair: Pair, rows: Sequence
         keys = [key for content, (_, key) in new.items() if content not in known]
         add_to_index(connection, into, pair, list(zip(ids, keys, strict=True)))
     return len(added)
+
+
+def index_rows(connection: sa.Connection, rows: Iterable[sa.Row[Any]]) -> None:
+    """Adds stored entries to the index of similar texts."""
+    indexed = defaultdict[tuple[int, Pair], list[tuple[int, str]]](list)
+    for row in rows:
+        pair = Pair(row.source_language, row.target_language)
+        indexed[row.memory_id, pair].append((row.id, read_pattern(row.source).key))
+    for (memory, pair), entries in indexed.items():
+        add_to_index(connection, memory, pair, entries)
 
 
 def memory_id(connection: sa.Connection, account: str, name: str, field: str = "name") -> int:
@@ -325,7 +366,7 @@ def grow(connection: sa.Connection, changed_id: int, count: int, size_bytes: int
     return int(connection.execute(changed).scalar_one())
 
 
-def _check_share(connection: sa.Connection, account: str) -> None:
+def check_share(connection: sa.Connection, account: str) -> None:
     """Raises MemoryStoreFullError if a key has more than its share of the store, or the store is full."""
     limits = {
         "entries": (MEMORIES.c.entry_count, MAX_STORED_ENTRIES),

@@ -39,6 +39,8 @@ ENTRIES = sa.Table(
     # The version of the memory from which on the entry counts; 0: it is a correction that waits for approval.
     sa.Column(VERSION, sa.BigInteger, nullable=False),
     sa.Index("memory_entries_by_digest", "memory_id", "digest"),
+    # Without it, SQLite sorts all entries of a memory for each part of an export.
+    sa.Index("memory_entries_by_memory", "memory_id", "id"),
     sa.Index("memory_entries_that_wait", "author", sqlite_where=_WAITS, postgresql_where=_WAITS),
     sqlite_autoincrement=True,
 )

@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 
 CASES = cases(__file__)
 
-QUESTIONS = ("offline", "online", "service", "profile")
+QUESTIONS = ("offline", "online", "service", "profile", "memories")
 TINY = {"steps": 9, "source_tokens": 3, "target_tokens": 3, "rows": [1, 2]}
 needs_library = pytest.mark.skipif(library_path() is None, reason="needs the native library")
 

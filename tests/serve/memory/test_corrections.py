@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from dragoman.serve import errors
 from dragoman.serve.host.state import State
 from dragoman.serve.memory import corrections as corrections_module
+from dragoman.serve.memory import store as store_module
 from dragoman.serve.memory.corrections import Correction, CorrectionStore
 from dragoman.serve.memory.entry import OPERATOR, Client, Entry, Pair
 from dragoman.serve.memory.pattern import read_pattern
@@ -82,6 +83,20 @@ def test_one_client_leaves_room_for_the_corrections_of_others(state: State, monk
     with pytest.raises(errors.MemoryStoreFullError, match="2 corrections of this client wait, expected at most 2"):
         store.add(GUEST, CORRECTION)
     assert store.add(OTHER, CORRECTION)
+
+
+def test_a_correction_that_exceeds_the_share_of_its_memory_is_not_approved(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, memories = CorrectionStore(state), MemoryStore(state)
+    memories.add(OWNER, "m", PAIR, [Entry("x", "y")])
+    monkeypatch.setattr(store_module, "MAX_STORED_ENTRIES", 3)
+    private, shared = store.add(OWNER, CORRECTION), store.add(GUEST, CORRECTION)
+    with pytest.raises(errors.MemoryStoreFullError, match="2 entries of this client, expected at most 1"):
+        store.approve(OPERATOR, [shared, private])
+    assert found(state, GUEST) == found(state, OWNER) == []
+    assert store.approve(OPERATOR, [shared]) == 1
+    assert [entry.target for entry in found(state, GUEST)] == ["Ein Hund"]
 
 
 def test_suggestions_of_earlier_versions_become_corrections(state: State) -> None:

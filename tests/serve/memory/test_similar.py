@@ -13,7 +13,7 @@ from dragoman.serve.memory import store as store_module
 from dragoman.serve.memory.corrections import Correction, CorrectionStore
 from dragoman.serve.memory.entry import OPERATOR, Client, Entry, Pair
 from dragoman.serve.memory.pattern import read_pattern
-from dragoman.serve.memory.store import MemoryStore, Recall, usable
+from dragoman.serve.memory.store import MemoryStore, Recall, accounts_of
 from dragoman.serve.memory.tables import SHINGLES
 
 PAIR = Pair("en", "de")
@@ -65,7 +65,7 @@ def test_the_most_similar_ones_come_first_then_those_of_an_earlier_memory_then_t
 def test_nothing_of_another_key_language_or_of_what_is_deleted_or_waits_is_found(state: State) -> None:
     store, corrections = put(state, *TEXTS), CorrectionStore(state)
     mine = store.recall(OWNER, ["m"], PAIR)
-    foreign = Recall(state, usable(OTHER), mine.memories, PAIR)
+    foreign = Recall(state, accounts_of(OTHER), mine.memories, PAIR)
     assert foreign.find_similar("Cancels") == []
     assert found(store, "Cancels", pair=Pair("en", "fr")) == {}
     number = corrections.add(OPERATOR, Correction(PAIR, Entry("A correction", "x"), memory="c"))
@@ -112,6 +112,19 @@ def test_the_work_for_one_text_is_bounded(state: State, monkeypatch: pytest.Monk
     compared.clear()
     assert found(store, "a" * (similar.MAX_CHARACTERS + 1)) == {}
     assert compared == []
+
+
+def test_an_index_that_is_built_again_has_what_counts(state: State) -> None:
+    store, corrections = put(state, *TEXTS), CorrectionStore(state)
+    put(state, "Another text", client=OTHER)
+    corrections.add(OWNER, Correction(PAIR, Entry("A correction", "x"), memory="m"))
+    with state.writing() as connection:
+        connection.execute(sa.delete(SHINGLES))
+    assert found(store, "Cancels") == {}
+    assert store.rebuild_index() == len(TEXTS) + 1
+    assert list(found(store, "Cancels")) == ["Cancel"]
+    assert found(store, "A corrections") == {}
+    assert list(found(store, "Another texts", client=OTHER)) == ["Another text"]
 
 
 def size_of_index(state: State) -> tuple[int, int]:

@@ -49,7 +49,7 @@ def test_another_key_neither_finds_nor_lists_a_private_memory(store: MemoryStore
         assert store.list_all(client) == []
         with pytest.raises(errors.MemoryNotFoundError):
             store.recall(client, ["m"], PAIR)
-    foreign = store_module.Recall(recall.state, store_module.usable(OTHER), recall.memories, PAIR)
+    foreign = store_module.Recall(recall.state, store_module.accounts_of(OTHER), recall.memories, PAIR)
     assert foreign.find({"The house": read_pattern("The house")}) == {}
 
 

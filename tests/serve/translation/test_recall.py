@@ -1,6 +1,9 @@
 """Translations from memories, over the wire: equal texts and sentences, similar ones, and what keys see of them."""
 
+import random
+import time
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ ENTRIES = [
     Entry("one <b>two</b> three", "eins <b>zwei</b> drei"),
     Entry("river garden house one two", "Fluss Garten Haus eins zwei"),
 ]
+WORDS = ("alpha", "beta", "gamma", "delta", "house", "garden", "river")
 KEYS = "owner name=owner\nother name=other\nteam name=team approve=true\n"
 
 
@@ -165,3 +169,32 @@ def test_a_key_never_finds_the_memory_of_another_one(bundle_path: Path, tmp_path
         assert post("other", entries, content=b"alpha beta.\tAlle.\n", params=shared).status_code == 403
         assert post("team", entries, content=b"alpha beta.\tAlle.\n", params=shared).json() == {"added": 1}
         assert (text_of("owner"), text_of("other")) == ("Privat.", "Alle.")
+
+
+def test_a_key_learns_nothing_about_the_memory_of_another_one_from_the_time_of_answers(
+    bundle_path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "keys").write_text(KEYS)
+    texts = [f"{' '.join(words)}." for words in permutations(WORDS, 4)]
+    random.Random(1).shuffle(texts)
+    pairs = list(zip(texts[:80], texts[80:160], strict=True))
+    settings: dict[str, Any] = {"api_keys_file": tmp_path / "keys", "memory": "own"}
+    with run_service(bundle_path, state_dir=tmp_path, **settings) as live:
+        query = {"source_language": "en", "target_language": "de"}
+        for key, known in (("owner", [text for text, _ in pairs]), ("other", ["one two"])):
+            headers, content = {"authorization": f"Bearer {key}"}, "".join(f"{text}\tPrivat.\n" for text in known)
+            live.post(path="/v1/memories/own/entries", headers=headers, content=content.encode(), params=query)
+
+        def seconds(key: str, text: str) -> float:
+            started = time.perf_counter()
+            assert live.post({"text": text}, headers={"authorization": f"Bearer {key}"}).status_code == 200
+            return time.perf_counter() - started
+
+        def faster(key: str) -> float:
+            """Returns the share of texts of the owner's memory that are answered faster than unknown ones."""
+            turns = [(seconds(key, known), seconds(key, unknown)) for known, unknown in pairs]
+            return sum(known < unknown for known, unknown in turns) / len(turns)
+
+        assert faster("owner") > 0.8
+        # With equal times, four in a million runs are outside.
+        assert 0.24 < faster("other") < 0.76
