@@ -11,6 +11,7 @@ from dragoman.export.source_model import find_direction
 from dragoman.model.alignment.links import ReferenceLinks, alignment_quality, format_links
 from dragoman.model.attention_alignment import AlignedModel, BothWays, Head
 from dragoman.model.data.corpus import Corpus, read_corpus, read_lines, read_links
+from dragoman.model.errors import UsageError
 from dragoman.model.output_file import check_output, write_output
 from dragoman.model.text_table import format_table
 from dragoman.model.tokenizer.tokenizer import Tokenizer
@@ -47,9 +48,9 @@ class AlignCommand(BaseSettings):
         """Measures and writes links."""
         chosen = self.reference is not None or self.both_ways
         if self.head is None and (self.shift or not chosen):
-            raise SystemExit("dragoman align: head: expected LAYER:HEAD, or --reference or --both-ways to choose one")
+            raise UsageError("head: expected LAYER:HEAD, or --reference or --both-ways to choose one")
         if self.output is None and self.reference is None:
-            raise SystemExit("dragoman align: expected --output for links or --reference to measure them")
+            raise UsageError("expected --output for links or --reference to measure them")
         check_output("align", "output", self.output)
         exportable, _ = read_origin(self.run)
         corpus = read_corpus(self.data, self.split, self.multi30k_folder)

@@ -24,7 +24,7 @@ from dragoman.export.shortlist import make_shortlist
 from dragoman.export.source_model import Exportable
 from dragoman.model.config import Direction
 from dragoman.model.data.corpus import Specifications, read_corpora, read_lines
-from dragoman.model.errors import UserError
+from dragoman.model.errors import UsageError, UserError
 from dragoman.model.samples import Sample
 from dragoman.serve.bundle.manifest import (
     MAX_BEAM_SIZE,
@@ -81,15 +81,15 @@ class ExportCommand(BaseSettings):
             raise SystemExit(f"dragoman export: out: {self.out}: exists, expected the name of a new folder")
         name = self.name or Path(os.path.realpath(self.out)).name
         if not is_model_name(name):
-            raise SystemExit(f"dragoman export: name: {name!r}: expected {MODEL_NAMES}")
+            raise UsageError(f"name: {name!r}: expected {MODEL_NAMES}")
         given = {origin: getattr(self, origin) for origin in ORIGINS if getattr(self, origin) is not None}
         if len(given) != 1:
-            raise SystemExit("dragoman export: expected one of run, --from-marian and --from-ctranslate2")
+            raise UsageError("expected one of run, --from-marian and --from-ctranslate2")
         ((origin, path),) = given.items()
         ignored = [name for name in OF_IMPORTS if origin == "run" and getattr(self, name) is not None]
         if ignored:
             problem = "expected no such option with a run or a bundle"
-            raise SystemExit(f"dragoman export: {ignored[0].replace('_', '-')}: {problem}")
+            raise UsageError(f"{ignored[0].replace('_', '-')}: {problem}")
         try:
             exportable, samples = self._read(origin, path)
             if self.shortlist:

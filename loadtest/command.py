@@ -19,7 +19,6 @@ from dragoman.loadtest.scenario import (
     LoadProtocol,
     Rate,
     Scenario,
-    ScenarioError,
     Seconds,
     SentencesPath,
     SourceLanguage,
@@ -30,6 +29,7 @@ from dragoman.loadtest.scenario import (
 )
 from dragoman.loadtest.session import LiveView, LoadSession
 from dragoman.loadtest.tables import format_capacity, format_runs
+from dragoman.model.errors import UsageError
 from dragoman.model.output_file import write_output
 from dragoman.model.provenance import Provenance, command_line
 from dragoman.serve.clients.options import ConnectionOptions, check_address
@@ -99,13 +99,13 @@ class LoadCommand(ConnectionOptions):
     def described_scenario(self) -> Scenario:
         """Reads the scenario and replaces its fields by the given options; only the runs apply `protocol`."""
         if self.find_capacity and self.closed_loop is not None:
-            raise ScenarioError("find-capacity: expected no --closed-loop with it")
+            raise UsageError("find-capacity: expected no --closed-loop with it")
         if self.find_capacity and len(self.protocol) > 1:
-            raise ScenarioError(f"protocol: expected one with --find-capacity, got {len(self.protocol)}")
+            raise UsageError(f"protocol: expected one with --find-capacity, got {len(self.protocol)}")
         path = Path(self.scenario)
         if not path.suffix and self.scenario not in _READY_MADE:
             known = ", ".join(_READY_MADE)
-            raise ScenarioError(f"scenario: expected a YAML file or one of {known}, got {self.scenario!r}")
+            raise UsageError(f"scenario: expected a YAML file or one of {known}, got {self.scenario!r}")
 
         def given(*names: str) -> dict[str, object]:
             return {name: value for name in names if (value := getattr(self, name)) not in (None, "")}
@@ -163,7 +163,7 @@ def _scheme_of(url: str) -> str:
     except ValueError:  # unbalanced brackets or a port that is not a number
         usable = False
     if not usable or parts.scheme not in ("http", "https"):
-        raise ScenarioError("rest-url: expected only http://HOST:PORT or https://HOST:PORT")
+        raise UsageError("rest-url: expected only http://HOST:PORT or https://HOST:PORT")
     return parts.scheme
 
 

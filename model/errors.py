@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,8 +16,20 @@ class UserError(Exception):
     """A command cannot do what was requested. The message names a field or a file, and what was expected."""
 
 
+class UsageError(UserError):
+    """The arguments of a command are wrong in themselves: its exit status is 2."""
+
+
 class RunError(UserError):
     """The folder is not a run or lacks what the caller needs; the message has the reason."""
+
+
+def ended(message: str, status: int) -> SystemExit:
+    """Prints why a process ends, and returns its end with a status other than 1, which Python gives to a message."""
+    print(message, file=sys.stderr)
+    end = SystemExit(message)
+    end.code = status
+    return end
 
 
 def first_problem(error: ValidationError) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, FiniteFloat, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, CliPositionalArg, PydanticBaseSettingsSource, SettingsConfigDict
 
-from dragoman.model.errors import reason_of
+from dragoman.model.errors import UsageError, reason_of
 from dragoman.serve.host.system import DeviceChoice, available_cpus
 from dragoman.serve.host.tables import described
 
@@ -249,7 +249,7 @@ class ConfigFileSource(PydanticBaseSettingsSource):
         return None, field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        """Reads the file; raises SystemExit if the file cannot be read, is not a mapping or has an unknown name."""
+        """Reads the file; raises UsageError if the file cannot be read, is not a mapping or has an unknown name."""
         path = self.current_state.get("config")
         if path is None:
             return {}
@@ -262,5 +262,5 @@ class ConfigFileSource(PydanticBaseSettingsSource):
             for name in own if isinstance(own, dict) else ():
                 file.check_names(ModelSettings.model_fields, ("models", name))
         except ConfigFileError as error:
-            raise SystemExit(f"dragoman serve: config: {error}") from error
+            raise UsageError(f"config: {error}") from error
         return file.content

@@ -22,7 +22,7 @@ from dragoman.model.data.cleaning import TrainingData, read_training_data
 from dragoman.model.data.corpus import Corpus, CorpusError, Specifications, balanced_lines, read_corpora
 from dragoman.model.data.report import describe_corpora
 from dragoman.model.data.segmentation import Segmentation
-from dragoman.model.errors import RunError
+from dragoman.model.errors import RunError, UsageError, ended
 from dragoman.model.run import RunFolder, TrainedModel, write_whole
 from dragoman.model.samples import Sample, choose_samples, format_samples, read_samples
 from dragoman.model.tokenizer.frozen_tokenizer import FrozenTokenizer, RunTokenizer
@@ -33,6 +33,9 @@ from dragoman.model.training.initial import continued, freeze, initial_parameter
 from dragoman.model.training.inputs import Inputs
 from dragoman.model.training.module import DivergedError, TranslationData, TranslationModule
 from dragoman.model.training.trainer import HardwareConfig, ValidationTranslation, check_hardware, make_trainer
+
+# The exit status of shells after Ctrl-C.
+INTERRUPTED = 130
 
 
 class RecipeSource(PydanticBaseSettingsSource):
@@ -49,11 +52,11 @@ class RecipeSource(PydanticBaseSettingsSource):
             return {}
         path = recipe_path(recipe)
         if not path.is_file():
-            raise SystemExit(f"dragoman train: recipe: expected the name of a recipe or a YAML file, got {recipe}")
+            raise UsageError(f"recipe: expected the name of a recipe or a YAML file, got {recipe}")
         try:
             return read_recipe(path)
         except ValueError as error:
-            raise SystemExit(f"dragoman train: recipe: {path}: {error}") from error
+            raise UsageError(f"recipe: {path}: {error}") from error
 
 
 class TrainCommand(BaseSettings):
@@ -121,7 +124,7 @@ class TrainCommand(BaseSettings):
             except ValueError as error:
                 raise SystemExit(f"dragoman train: {error}") from error
         elif self.base_validation:
-            raise SystemExit("dragoman train: base-validation: expected none without --initial")
+            raise UsageError("base-validation: expected none without --initial")
         folder = RunFolder(self.out)
         try:
             train(folder, config, data, self.hardware, initial, samples=samples, base=base)
@@ -201,11 +204,11 @@ def train(
 def _check(config: RunConfig, data: TrainingData, hardware: HardwareConfig, *, is_new: bool) -> None:
     """Raises SystemExit if this data or this machine cannot train the configuration."""
     if is_new and not config.training.max_steps:
-        raise SystemExit("dragoman train: training.max-steps: expected more than 0 without --initial, got 0")
+        raise UsageError("training.max-steps: expected more than 0 without --initial, got 0")
     if is_new and config.training.frozen_embeddings:
-        raise SystemExit("dragoman train: training.frozen-embeddings: expected False without --initial, got True")
+        raise UsageError("training.frozen-embeddings: expected False without --initial, got True")
     if is_new and config.model.output_bias:
-        raise SystemExit("dragoman train: model.output-bias: expected False for training, got True")
+        raise UsageError("model.output-bias: expected False for training, got True")
     if config.training.guided_alignment and not any(part.corpus.links for part in data.training):
         raise SystemExit(
             "dragoman train: training.guided-alignment: expected 0, or data with links: files:a.en,a.de,LINKS"
@@ -224,7 +227,8 @@ def _fit(trainer: lightning.Trainer, module: TranslationModule, batches: Transla
         kept = f"the checkpoint before it is {last}" if last.exists() else "there is no checkpoint before it"
         raise SystemExit(f"dragoman train: {error}; {kept}; use a lower learning rate or a safer precision") from error
     except SystemExit as end:  # Lightning raises it on Ctrl-C
-        raise SystemExit(f"dragoman train: interrupted; run the same command again to resume from {last}") from end
+        advice = f"run the same command again to resume from {last}"
+        raise ended(f"dragoman train: interrupted; {advice}", INTERRUPTED) from end
 
 
 def _report_too_long(segmentation: Segmentation, name: str) -> None:

@@ -12,8 +12,9 @@ from typing import ClassVar
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from dragoman.model.errors import UsageError
 from dragoman.serve.clients.channel import DEFAULTS, ClientSettings
-from dragoman.serve.host.files import FileError, load_key, read_certificates
+from dragoman.serve.host.files import load_key, read_certificates
 
 API_KEY, TLS = "api-key", "tls"
 CA, CERTIFICATE, KEY = "tls-ca-file", "tls-certificate-file", "tls-key-file"
@@ -26,14 +27,14 @@ def check_address(option: str, address: str) -> None:
     """Checks the address of a gRPC port, unless it is a URI, such as `dns:///HOST:PORT` or `unix:PATH`.
 
     Raises:
-        FileError: if it has another form; gRPC would connect to a port that the user did not name.
+        UsageError: if it has another form; gRPC would connect to a port that the user did not name.
     """
     if "/" in address or address.startswith("unix"):
         return
     match = re.fullmatch(r"\S+:([0-9]{1,5})", address, re.ASCII)
     if match is None or not 1 <= int(match[1]) <= _MAX_PORT:
         problem = f"{address[:64]!r}, expected HOST:PORT with a number as port, 1 to {_MAX_PORT}"
-        raise FileError(f"--{option}: {problem}")
+        raise UsageError(f"--{option}: {problem}")
 
 
 class ConnectionOptions(BaseSettings):
@@ -60,16 +61,16 @@ class ConnectionOptions(BaseSettings):
             urls: addresses of the servers; those with a scheme are checked against the TLS options.
             timeout_seconds: timeout of a call, retries included.
 
-        Raises FileError if an option is invalid or contradicts another option or an address.
+        Raises UsageError if an option contradicts another one or an address, FileError if a file is invalid.
         """
         # The message of a pydantic check would contain the key.
         if self.api_key is not None and not _SENDABLE.fullmatch(self.api_key.get_secret_value()):
-            raise FileError(f"--{API_KEY}: expected visible ASCII characters without white space")
+            raise UsageError(f"--{API_KEY}: expected visible ASCII characters without white space")
         self._check_files()
         given = {TLS: self.tls, CA: self.tls_ca_file, CERTIFICATE: self.tls_certificate_file}
         option = next((name for name, value in given.items() if value), None)
         if option is not None and any(url.lower().startswith("http://") for url in urls):
-            raise FileError(f"--{option}: expected an address with https://, got http://")
+            raise UsageError(f"--{option}: expected an address with https://, got http://")
         return ClientSettings(
             timeout_seconds=timeout_seconds,
             api_key=None if self.api_key is None else self.api_key.get_secret_value(),
@@ -87,6 +88,6 @@ class ConnectionOptions(BaseSettings):
             read_certificates(CERTIFICATE, certificate)
             load_key(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, KEY, key)
         elif certificate is not None:
-            raise FileError(f"--{CERTIFICATE}: {certificate}: expected --{KEY} too")
+            raise UsageError(f"--{CERTIFICATE}: {certificate}: expected --{KEY} too")
         elif key is not None:
-            raise FileError(f"--{KEY}: {key}: expected --{CERTIFICATE} too")
+            raise UsageError(f"--{KEY}: {key}: expected --{CERTIFICATE} too")

@@ -69,7 +69,7 @@ def _wrap(text: str, width: int) -> list[str]:
 def arrange_help(parser: argparse.ArgumentParser, command: type[BaseModel]) -> None:
     """Rewrites the help of a command's parser."""
     actions = {action.dest: action for action in parser._actions}  # noqa: SLF001 - argparse has no public access
-    for name, field, default in _options(command):
+    for name, field, default in options_of(command):
         action = actions[name]
         action.help = _description(field, default, positional=not action.option_strings)
         extra = field.json_schema_extra
@@ -117,7 +117,7 @@ def _of_type(annotation: Any, word: str, *, is_file: bool) -> str:
     }.get(annotation, "JSON")
 
 
-def _options(model: type[BaseModel], default: Any = None, prefix: str = "") -> Iterator[tuple[str, FieldInfo, Any]]:
+def options_of(model: type[BaseModel], default: Any = None, prefix: str = "") -> Iterator[tuple[str, FieldInfo, Any]]:
     """Yields name, field and default of every option; the name of an option in a section has that of the section."""
     for name, field in model.model_fields.items():
         own = getattr(default, name, field.default)
@@ -128,7 +128,9 @@ def _options(model: type[BaseModel], default: Any = None, prefix: str = "") -> I
         # A section may be one of several models: the first that has a field describes it.
         options: dict[str, tuple[FieldInfo, Any]] = {}
         for section in sections:
-            for key, option, value in _options(section, own if isinstance(own, section) else None, f"{prefix}{name}."):
+            for key, option, value in options_of(
+                section, own if isinstance(own, section) else None, f"{prefix}{name}."
+            ):
                 options[key] = (
                     (_joined(options[key][0], option), options[key][1]) if key in options else (option, value)
                 )

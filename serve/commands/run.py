@@ -10,9 +10,11 @@ from importlib import import_module
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsError
 
-from dragoman.model.errors import UserError, describe_os_error
+from dragoman.model.errors import UsageError, UserError, describe_os_error, ended
 from dragoman.serve.commands.errors import explain_problem, suggest_options
 from dragoman.serve.commands.help import HelpFormatter, arrange_help
+
+WRONG_USAGE = 2
 
 
 @contextmanager
@@ -33,7 +35,7 @@ def run_command(name: str, command: type[BaseSettings], arguments: list[str], su
     """Parses the arguments of a command and runs it; `subcommands` begin with its name.
 
     Raises:
-        SystemExit: with status 2 if an argument is invalid, 1 after a `UserError` or an error of a file.
+        SystemExit: with status 2 if an argument is invalid, 1 after another `UserError` or an error of a file.
     """
     try:
         _run(name, command, arguments, subcommands)
@@ -42,12 +44,14 @@ def run_command(name: str, command: type[BaseSettings], arguments: list[str], su
     except BrokenPipeError:
         raise
     except UserError as error:
-        raise SystemExit(f"dragoman {name}: {error}") from error
+        message = f"dragoman {name}: {error}"
+        raise (ended(message, WRONG_USAGE) if isinstance(error, UsageError) else SystemExit(message)) from error
     except OSError as error:
         raise SystemExit(f"dragoman {name}: {describe_os_error(error)}") from error
 
 
-def _run(name: str, command: type[BaseSettings], arguments: list[str], subcommands: Sequence[str]) -> None:
+def make_parser(name: str, command: type[BaseSettings]) -> CliSettingsSource[ArgumentParser]:
+    """Returns the parser of a command with its help."""
     parser: CliSettingsSource[ArgumentParser] = CliSettingsSource(
         command,
         cli_prog_name=f"dragoman {name}",
@@ -58,6 +62,11 @@ def _run(name: str, command: type[BaseSettings], arguments: list[str], subcomman
         formatter_class=HelpFormatter,
     )
     arrange_help(parser.root_parser, command)
+    return parser
+
+
+def _run(name: str, command: type[BaseSettings], arguments: list[str], subcommands: Sequence[str]) -> None:
+    parser = make_parser(name, command)
     suggest_options(parser.root_parser, arguments, subcommands)
     env_prefix = command.model_config.get("env_prefix", "")
     try:
@@ -66,7 +75,7 @@ def _run(name: str, command: type[BaseSettings], arguments: list[str], subcomman
         for problem in error.errors():
             explained = explain_problem(parser.root_parser, dict(problem), arguments, env_prefix)
             print(f"dragoman {name}: {explained}", file=sys.stderr)
-        raise SystemExit(2) from error
+        raise SystemExit(WRONG_USAGE) from error
     except SettingsError as error:  # a list or mapping in the environment is not JSON
         print(f"dragoman {name}: {error}, expected JSON", file=sys.stderr)
-        raise SystemExit(2) from error
+        raise SystemExit(WRONG_USAGE) from error

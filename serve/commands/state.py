@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from dragoman.model.errors import UserError, first_problem
+from dragoman.model.errors import UsageError, UserError, first_problem
 from dragoman.serve.errors import ServiceError
 from dragoman.serve.host.state import State, StateError
 from dragoman.serve.keys.store import KeyExistsError, NoSuchKeyError
@@ -39,7 +39,7 @@ class StateCommand(StateSettings, BaseSettings):
         try:
             state = self.open_state()
             if state is None:
-                raise UserError("expected --state-dir, the folder of the server")
+                raise UsageError("expected --state-dir, the folder of the server")
             try:
                 yield state
             finally:

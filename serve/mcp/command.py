@@ -12,7 +12,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 from starlette.middleware.cors import CORSMiddleware
 
-from dragoman.model.errors import UserError
+from dragoman.model.errors import UsageError
 from dragoman.serve.clients.options import ConnectionOptions
 from dragoman.serve.clients.rest import RestClient
 from dragoman.serve.mcp.folder import Folder
@@ -48,10 +48,10 @@ class McpCommand(ConnectionOptions):
         """Serves until the input ends or a signal comes."""
         host, _, port = self.server.rpartition(":")
         if not host or re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) is None:
-            raise UserError(f"--server: {self.server!r}, expected HOST:PORT")
+            raise UsageError(f"--server: {self.server!r}, expected HOST:PORT")
         key = "" if self.http_key is None else self.http_key.get_secret_value()
         if self.http_port is not None and len(key) < LEAST_KEY_CHARACTERS:
-            raise UserError(f"--http-key: expected at least {LEAST_KEY_CHARACTERS} characters with --http-port")
+            raise UsageError(f"--http-key: expected at least {LEAST_KEY_CHARACTERS} characters with --http-port")
         anyio.run(self._serve, host, int(port), key, Folder.open(self.root))
 
     async def _serve(self, host: str, port: int, key: str, folder: Folder) -> None:

@@ -9,10 +9,9 @@ import pytest
 
 from dragoman.export.evaluate.command import EvaluateCommand
 from dragoman.loadtest.command import LoadCommand
-from dragoman.loadtest.scenario import ScenarioError
+from dragoman.model.errors import UsageError, UserError
 from dragoman.serve.clients.options import ConnectionOptions
 from dragoman.serve.clients.translate import TranslateCommand
-from dragoman.serve.host.files import FileError
 from tests.support.certificates import Authority
 
 KEY = "secret-key"
@@ -40,7 +39,7 @@ def files_of(authority: Authority) -> dict[str, Path]:
 
 
 def refusal(**options: Any) -> str:
-    with pytest.raises(FileError) as raised:
+    with pytest.raises(UserError) as raised:
         TranslateCommand(**options).connection()
     return str(raised.value)
 
@@ -89,7 +88,7 @@ def test_an_unusable_file_is_named(authority: Authority, tmp_path: Path) -> None
 def test_tls_options_contradict_an_address_without_tls(option: str, authority: Authority) -> None:
     options: dict[str, Any] = {option: True if option == "tls" else authority.file}
     command = TranslateCommand(**options)
-    with pytest.raises(FileError, match=f"^--{option.replace('_', '-')}: "):
+    with pytest.raises(UserError, match=f"^--{option.replace('_', '-')}: "):
         command.connection("grpc://127.0.0.1:8001", "http://127.0.0.1:8000")
 
 
@@ -101,13 +100,13 @@ def test_an_https_address_turns_tls_on_for_both_interfaces_of_a_load() -> None:
     "url", ["127.0.0.1:8000", "ftp://host:1", "http://", "http://host:many", "http://[::1", "http://host/v1"]
 )
 def test_a_load_requires_a_base_url(url: str) -> None:
-    with pytest.raises(ScenarioError, match=r"^rest-url: "):
+    with pytest.raises(UsageError, match=r"^rest-url: "):
         _ = LoadCommand(rest_url=url).targets
 
 
 def test_a_password_in_a_base_url_is_rejected_and_not_shown() -> None:
     """Reports would contain the password."""
-    with pytest.raises(ScenarioError) as raised:
+    with pytest.raises(UsageError) as raised:
         _ = LoadCommand(rest_url=f"https://somebody:{KEY}@host:8000").targets
     assert KEY not in str(raised.value)
 
