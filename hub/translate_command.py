@@ -2,21 +2,23 @@
 
 import sys
 
-from dragoman.model.errors import UserError
+from dragoman.model.errors import UsageError
 from dragoman.serve.clients.translate import TranslateCommand
 
 NO_MODEL = "--model, --bundle, --server: expected one of them, as --model en-de"
 
 
 class TranslateByNameCommand(TranslateCommand):
-    """Translate files, or standard input line by line or as one document.
+    """Translate files and folders, or standard input line by line or as one document.
 
-    A translated file goes into the folder --out, or next to its source with the target language in its name.
+    A translated file goes into the folder --out, or next to its source with the target language in its name. Of a
+    folder, all files below it are translated, and --out gets the same subfolders. If a file fails, the others go on,
+    and the exit status is 1.
 
     From standard input, writes one translation per line, in input order; blank lines stay blank. With --alignments, a
     tab and the links follow, such as 0:3-0:5: characters of the line and of its translation. Stops with exit status 1
-    at the first line or file that cannot be translated and names it. Without --server and --bundle,
-    --model is a name as for `dragoman pull`.
+    at the first line that cannot be translated and names it. Without --server and --bundle, --model is a name as for
+    `dragoman pull`.
     """
 
     def cli_cmd(self) -> None:
@@ -25,7 +27,7 @@ class TranslateByNameCommand(TranslateCommand):
             super().cli_cmd()
             return
         if not self.model:
-            raise UserError(NO_MODEL)
+            raise UsageError(NO_MODEL)
         from dragoman.hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
         from dragoman.hub.progress import reported_to  # noqa: PLC0415
 

@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field
 from pydantic_settings import CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
+from dragoman.model.errors import UsageError
 from dragoman.serve.clients.lines import Lines, read_lines, read_whole, show_alignments, stream_lines, translate_lines
 from dragoman.serve.clients.options import ConnectionOptions, check_address
 from dragoman.serve.host.tables import described, read_table
@@ -56,14 +57,7 @@ FLAGS = {f"options.{name}": name for name in (field.replace("_", "-") for field 
 
 @described(__file__)
 class TranslateCommand(ConnectionOptions):
-    """Translate files, or standard input line by line or as one document.
-
-    A translated file goes into the folder --out, or next to its source with the target language in its name.
-
-    From standard input, writes one translation per line, in input order; blank lines stay blank. With --alignments, a
-    tab and the links follow, such as 0:3-0:5: characters of the line and of its translation. Stops with exit status 1
-    at the first line or file that cannot be translated and names it.
-    """
+    """Translates files and folders, or standard input, with a server or a bundle."""
 
     model_config = SettingsConfigDict(
         env_prefix="DRAGOMAN_TRANSLATE_", env_nested_delimiter="__", frozen=True, extra="forbid", cli_shortcuts=FLAGS
@@ -80,6 +74,10 @@ class TranslateCommand(ConnectionOptions):
     allow_pivot: bool = False
     split_sentences: bool = True
     out: Path | None = None
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    name: str = Field("", json_schema_extra={"placeholder": "PATTERN"})
+    overwrite: bool = False
     retranslate: bool = False
     columns: tuple[str, ...] = ()
     csv_formulas: Literal["escape", "keep"] = "escape"
@@ -107,12 +105,10 @@ class TranslateCommand(ConnectionOptions):
         """Translates until the input ends; a closed output or Ctrl-C ends the command without a message."""
         if (self.server is None) == (self.bundle is None):
             given = "neither" if self.server is None else "both"
-            raise SystemExit(f"dragoman translate: --server, --bundle: expected exactly one of them, got {given}")
+            raise UsageError(f"--server, --bundle: expected exactly one of them, got {given}")
         if self.stream and self.scores:
             problem = "expected at most one of them: a score precedes its translation but is known after it"
-            raise SystemExit(f"dragoman translate: --stream, --scores: {problem}")
-        if self.files and self.out is None and not self.target_language:
-            raise SystemExit("dragoman translate: --out, --target-language: expected one of them with files")
+            raise UsageError(f"--stream, --scores: {problem}")
         try:
             asyncio.run(self._translate_files() if self.files else self._translate())
         except BrokenPipeError:
@@ -122,7 +118,7 @@ class TranslateCommand(ConnectionOptions):
             raise SystemExit(INTERRUPTED) from None
 
     async def _translate(self) -> None:
-        async with self._open_translator(markup=self.format != "text") as translator:
+        async with self._open_translator() as translator:
             # On a terminal, the translations themselves show the progress.
             with tqdm(unit=" lines", disable=True if sys.stdout.isatty() else None) as bar:
                 lines = (read_whole if self.document else read_lines)(STANDARD_INPUT)
@@ -135,13 +131,14 @@ class TranslateCommand(ConnectionOptions):
 
     async def _translate_files(self) -> None:
         # Lines need no parsers of documents.
-        from dragoman.serve.clients.translate_files import output_paths, read_document, translate_document  # noqa: PLC0415
+        from dragoman.serve.clients.file_plan import FilePlan  # noqa: PLC0415
+        from dragoman.serve.clients.translate_files import read_document, translate_document, translate_files  # noqa: PLC0415
         from dragoman.serve.documents.document import DocumentRequest  # noqa: PLC0415
         from dragoman.serve.documents.formats import kept_placeholders  # noqa: PLC0415
-        from dragoman.serve.documents.inline import TAGS  # noqa: PLC0415
 
         source, target = language_tag(self.source_language), language_tag(self.target_language)
-        outputs = output_paths(self.files, self.out, target)
+        plan = FilePlan(self.out, self.include, self.exclude, self.name, source, target)
+        files = plan.find(self.files)
         request = DocumentRequest(
             source,
             target,
@@ -150,22 +147,15 @@ class TranslateCommand(ConnectionOptions):
             columns=self.columns,
             csv_formulas=self.csv_formulas,
         )
-        documents = [read_document(file, request) for file in self.files]
-        markup = any(segment.format != "text" for document in documents for segment in document.segments)
-        common = self._wanted | {"ignore_tags": ()}
-        async with self._open_translator(markup=markup) as translator:
+        wanted = self._wanted
+        async with self._open_translator() as translator:
 
-            async def translate(placeholders: tuple[str, ...], segments: "Sequence[Segment]") -> list[str]:
-                text_format = segments[0].format
-                tags = TAGS if text_format == "xml" else {}
-                wanted = {**common, "format": text_format, "placeholders": placeholders, **tags}
-                texts = [segment.text for segment in segments]
-                translations = await _translate(translator, texts, cast("_Wanted", wanted))
-                return [translation.text for translation in translations]
-
-            for file, document, output in zip(self.files, documents, outputs, strict=True):
+            async def translate(file: Path, output: Path) -> None:
                 kinds = kept_placeholders(file.name, self.placeholders)
-                await translate_document(file, document, output, partial(translate, kinds), self._lines)
+                parts = partial(_translate_segments, translator, wanted | {"placeholders": kinds})
+                await translate_document(file, read_document(file, request), output, parts, self._lines)
+
+            await translate_files(files, translate, overwrite=self.overwrite)
 
     @property
     def _lines(self) -> int:
@@ -181,11 +171,11 @@ class TranslateCommand(ConnectionOptions):
         return {name: getattr(self, name) for name in _Wanted.__annotations__} | {"terms": terms}
 
     @asynccontextmanager
-    async def _open_translator(self, *, markup: bool) -> "AsyncIterator[AsyncTranslationClient | LocalTranslator]":
+    async def _open_translator(self) -> "AsyncIterator[AsyncTranslationClient | LocalTranslator]":
         # Modules and models stay, and lines leave no cycles: collections took a twelfth of the time of a line, and the
         # last one a tenth of that of the modules.
         gc.set_threshold(GARBAGE_OBJECTS)
-        async with self._open_client() if self.bundle is None else self._open_bundle(self.bundle, markup) as opened:
+        async with self._open_client() if self.bundle is None else self._open_bundle(self.bundle) as opened:
             gc.freeze()
             yield opened
 
@@ -195,13 +185,14 @@ class TranslateCommand(ConnectionOptions):
         check_address("server", str(self.server))
         return AsyncTranslationClient.open(str(self.server), self.connection(timeout_seconds=self.timeout_seconds))
 
-    def _open_bundle(self, bundle: Path, markup: bool) -> "AbstractAsyncContextManager[LocalTranslator]":
+    def _open_bundle(self, bundle: Path) -> "AbstractAsyncContextManager[LocalTranslator]":
         from dragoman.serve.local.translator import LocalTranslator  # noqa: PLC0415 - a server has the models
         from dragoman.serve.observability.logs import configure_logs  # noqa: PLC0415
 
         configure_logs("console")
+        markup = self.format != "text"
         needed = markup or bool(self.placeholders) or self.preserve_formatting or self.terms is not None
-        # A file of messages keeps its placeholders if the bundle can place them.
+        # A file has its tags and placeholders placed if the bundle can do so.
         aligned = self.options.attended or needed or (None if self.files else False)
         return LocalTranslator(bundle, alignments=aligned)
 
@@ -227,6 +218,18 @@ async def _translate(
 ) -> Sequence[Translation]:
     answer = await translator.translate(texts, **wanted)
     return answer if isinstance(answer, list) else answer.translations
+
+
+async def _translate_segments(
+    translator: "AsyncTranslationClient | LocalTranslator", wanted: dict[str, Any], segments: "Sequence[Segment]"
+) -> list[str]:
+    from dragoman.serve.documents.inline import TAGS  # noqa: PLC0415 - lines need no parsers of documents
+
+    text_format = segments[0].format
+    tags = TAGS if text_format == "xml" else {"ignore_tags": ()}
+    options = cast("_Wanted", {**wanted, "format": text_format, **tags})
+    translations = await _translate(translator, [segment.text for segment in segments], options)
+    return [translation.text for translation in translations]
 
 
 def _abandon_output() -> None:

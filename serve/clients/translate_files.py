@@ -1,8 +1,8 @@
-"""Files of `dragoman translate`: reads documents and writes them translated, with a progress bar."""
+"""Files of `dragoman translate`: reads documents and writes them translated, with progress bars."""
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -10,6 +10,7 @@ from tempfile import NamedTemporaryFile
 from tqdm import tqdm
 
 from dragoman.model.errors import describe_os_error
+from dragoman.serve.clients.file_plan import DocumentFileError, Files
 from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Segment
 from dragoman.serve.documents.translation import DistinctSegments, TranslateParts, translate_segments
 from dragoman.serve.glossaries.files import read_file
@@ -17,33 +18,6 @@ from dragoman.serve.host.files import FileError
 from dragoman.serve.local.errors import TranslationError, is_of_one_text
 from dragoman.serve.protect.terms.entry import Entry
 from dragoman.serve.translation.divided import translate_divided
-
-
-class DocumentFileError(FileError):
-    """A file that is not translated; the message has its path."""
-
-
-def output_paths(files: Sequence[Path], out: Path | None, target_language: str) -> list[Path]:
-    """Returns where the translations of files go: into a folder, or next to each file with the language in its name.
-
-    Raises DocumentFileError if two files have the same path, it is that of a source, a path has no name, or the
-    language cannot be part of one.
-    """
-    if out is None and "/" in target_language:
-        raise DocumentFileError(f"--target-language: {target_language!r}, expected the code or name of a language")
-    if folder := next((file for file in files if not file.name), None):
-        raise DocumentFileError(f"{folder}: expected a file")
-    paths = [
-        file.with_name(f"{file.stem}.{target_language}{file.suffix}") if out is None else out / file.name
-        for file in files
-    ]
-    # Path.resolve fails at links in a circle; reading or writing such a file names it.
-    sources, taken = set(map(os.path.realpath, files)), set[str]()
-    for file, path in zip(files, paths, strict=True):
-        if (resolved := os.path.realpath(path)) in sources | taken:
-            raise DocumentFileError(f"{file}: its translation would overwrite {path}")
-        taken.add(resolved)
-    return paths
 
 
 def read_document(file: Path, request: DocumentRequest) -> Document:
@@ -62,6 +36,48 @@ def read_terms(file: Path, source_language: str, target_language: str) -> tuple[
         raise FileError(f"--terms: {error}") from error
 
 
+async def translate_files(files: Files, translate: Callable[[Path, Path], Awaitable[None]], *, overwrite: bool) -> None:
+    """Translates each file to its path, one after the other; if one fails, the others go on.
+
+    Standard error gets a line for each file, and the counts if there are several.
+
+    Args:
+        translate: translates a file to a path, or raises DocumentFileError.
+        overwrite: whether existing translations are replaced; else they are kept.
+
+    Raises:
+        DocumentFileError: at the end if a file failed; at once for a reason that all files have.
+    """
+    for file in files.unknown:
+        _note(f"{file}: skipped, unknown format")
+    counts = {"translated": 0, "kept": 0, "skipped": len(files.unknown), "failed": 0}
+    several = sum(map(len, files)) > 1
+    for file, out in tqdm(files.outputs.items(), unit=" files", disable=None if several else True):
+        if not overwrite and out.exists():
+            _note(f"{file}: kept {out}, which --overwrite replaces")
+            counts["kept"] += 1
+            continue
+        try:
+            await translate(file, out)
+            counts["translated"] += 1
+        except DocumentFileError as error:
+            # Without a server, for example, the next file would fail too.
+            is_of_all = isinstance(error.__cause__, TranslationError) and not is_of_one_text(error.__cause__)
+            if not several or is_of_all:
+                raise
+            _note(f"dragoman translate: {error}")
+            counts["failed"] += 1
+    summary = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    if counts["failed"]:
+        raise DocumentFileError(summary)
+    if several:
+        _note(summary)
+
+
+def _note(text: str) -> None:
+    tqdm.write(text, file=sys.stderr)
+
+
 async def translate_document(
     file: Path, document: Document, out: Path, translate: TranslateParts, in_flight: int
 ) -> None:
@@ -72,10 +88,11 @@ async def translate_document(
 
     with _named_errors(file):
         distinct = DistinctSegments(document)
-        with tqdm(desc=file.name, total=distinct.parts, unit=" parts", disable=None) as bar:
+        # Next to the bar of files, that of a file goes with it.
+        with tqdm(desc=file.name, total=distinct.parts, unit=" parts", disable=None, leave=None) as bar:
             translations = await translate_segments(distinct.segments, translate_parts, in_flight, bar.update)
         _write(out, distinct.write(translations))
-        print(f"{file}: translated to {out}", *getattr(document, "notes", ()), sep=", ", file=sys.stderr)
+        _note(", ".join((f"{file}: translated to {out}", *getattr(document, "notes", ()))))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from dragoman.model.errors import UserError
-from dragoman.serve.clients.translate_files import output_paths
+from dragoman.serve.clients.file_plan import FilePlan
 
 
 class FolderError(UserError):
@@ -38,7 +38,7 @@ class Folder:
 
     def translation(self, source: Path, target_language: str) -> Path:
         """Returns where the translation of a file goes, next to it; raises FolderError if a file is there."""
-        (path,) = output_paths([source], None, target_language)
+        (path,) = FilePlan(target=target_language).find([source]).outputs.values()
         if os.path.lexists(path):
             raise FolderError(f"path: {path.name!r} exists, expected no file of this name")
         return path

@@ -11,12 +11,10 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field, TypeAdapter
 
-from dragoman.model.errors import describe_os_error
+from dragoman.model.errors import UserError, describe_os_error
 from dragoman.serve.clients.rest import TRANSLATE_PATH, DocumentWanted, RestClient
-from dragoman.serve.clients.translate_files import DocumentFileError
 from dragoman.serve.glossaries.store import Glossary
-from dragoman.serve.local.errors import TranslationError
-from dragoman.serve.mcp.folder import Folder, FolderError
+from dragoman.serve.mcp.folder import Folder
 from dragoman.serve.registry.description import ModelDirection
 from dragoman.serve.translation.detection import DetectedLanguage, Detection
 
@@ -99,7 +97,7 @@ def reporting(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     async def tell(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await function(*args, **kwargs)
-        except (TranslationError, FolderError, DocumentFileError) as error:
+        except UserError as error:
             raise ToolError(str(error)) from error
         except OSError as error:
             raise ToolError(describe_os_error(error)) from error

@@ -105,6 +105,42 @@ def translate(content: bytes, *options: str) -> tuple[int, bytes, str]:
     return process.returncode, output, errors.decode()
 
 
+def test_a_folder_is_translated_but_for_files_that_fail_and_those_that_exist(server: str, tmp_path: Path) -> None:
+    """A second call translates what the first one has not."""
+    source, out = tmp_path / "in", tmp_path / "out"
+    texts = {"a.txt": "one\n", "b.json": "{", "c.xyz": "", "sub/d.md": "# two\n", "sub/e.txt": "invalid\n"}
+    for name, text in texts.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text, encoding="utf-8")
+    call = ("--server", server, "--target-language", "de", str(source), "--out", str(out))
+    status, _, errors = translate(b"", *call)
+    assert status == 1
+    assert {path.name: path.read_text(encoding="utf-8") for path in out.rglob("*.*")} == {
+        "a.txt": "ONE\n",
+        "d.md": "# TWO\n",
+    }
+    assert errors.splitlines()[0] == f"{source}/c.xyz: skipped, unknown format"
+    assert f"\ndragoman translate: {source}/sub/e.txt: INVALID_ARGUMENT: text[0]: not this one\n" in errors
+    assert errors.splitlines()[-1] == "dragoman translate: 2 translated, 0 kept, 1 skipped, 2 failed"
+    for name, text in (("a.txt", "three\n"), ("b.json", "{}"), ("sub/e.txt", "five\n")):
+        (source / name).write_text(text, encoding="utf-8")
+    status, _, errors = translate(b"", *call)
+    assert (status, errors.splitlines()[-1]) == (0, "2 translated, 2 kept, 1 skipped, 0 failed")
+    assert (out / "a.txt").read_text(encoding="utf-8") == "ONE\n"
+    status, _, errors = translate(b"", *call, "--overwrite", "--include", "*.txt,*.md", "--exclude", "sub/*")
+    assert (status, errors) == (0, f"{source}/a.txt: translated to {out}/a.txt\n")
+    assert (out / "a.txt").read_text(encoding="utf-8") == "THREE\n"
+
+
+def test_files_end_at_a_failure_that_all_of_them_have(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("one\n", encoding="utf-8")
+    options = ("--server", "localhost:1", "--timeout-seconds", "1", "--out", str(tmp_path / "out"))
+    status, _, errors = translate(b"", *options, str(tmp_path))
+    assert (status, errors.count("\n")) == (1, 1)
+    assert errors.startswith(f"dragoman translate: {tmp_path}/a.txt: ")
+
+
 @pytest.mark.parametrize(
     ("options", "content", "expected"),
     [
@@ -226,7 +262,7 @@ def test_the_port_of_rest_is_named_with_what_to_do() -> None:
 @pytest.mark.parametrize(("address", "expected"), CASES["an address of another form is named with what is expected"])
 def test_an_address_of_another_form_is_named_with_what_is_expected(address: str, expected: str) -> None:
     status, _, errors = translate(b"one\n", "--server", address)
-    assert (status, expected in errors) == (1, True)
+    assert (status, expected in errors) == (1 if "://" in address else 2, True)
 
 
 def test_a_port_without_tls_is_named_with_what_to_do(server: str) -> None:
