@@ -16,7 +16,6 @@ from dragoman.hub.names import ArgosModel, FirefoxModel, HubError, HubModel, Lan
 from dragoman.hub.store import Installed, Store
 
 CATALOG = Path(__file__).with_name("catalog.json")
-COLUMNS = ("pair", "model", "architecture", "license", "reason", "size", "chrF++", "COMET")
 LISTED = "OPUS-MT: no released one of Firefox"
 
 
@@ -41,36 +40,44 @@ def read_catalog() -> tuple[CatalogModel, ...]:
     return tuple(CatalogModel(**entry) for entry in json.loads(CATALOG.read_bytes()))
 
 
-def list_catalog(registry: Registry | None, language: str | None) -> dict[str, tuple[str, ...]]:
-    """Returns the columns of each pair, or of those with a language; without a registry those of the list.
+class CatalogRow(NamedTuple):
+    """The model of a pair, as en-de, and what is known about it. COMET is that of the registry, 0 to 1."""
+
+    pair: str
+    model: str
+    architecture: str | None
+    license: str | None
+    reason: str
+    size_bytes: int | None
+    chrf: float | None
+    comet: float | None
+
+
+def list_catalog(registry: Registry | None, language: str | None) -> dict[str, CatalogRow]:
+    """Returns the model of each pair, or of those with a language; without a registry those of the list.
 
     Raises HubError if no pair has the language.
     """
     rows = {
-        entry[:2]: (entry.model, "", entry.license or "", LISTED, in_megabytes(entry.download_bytes), "", "")
+        entry[:2]: CatalogRow(
+            "-".join(entry[:2]), entry.model, None, entry.license, LISTED, entry.download_bytes, None, None
+        )
         for entry in read_catalog()
     }
     for pair, records in (registry.pairs() if registry else {}).items():
         best, reason = records[0], f"Firefox: {describe_choice(*records)}"
-        scores = f"{best.chrf:.1f}" if best.chrf else "", f"{best.comet:.4f}" if best.comet else ""
-        rows[pair] = (
-            str(FirefoxModel(*pair)),
-            best.architecture,
-            LICENSE,
-            reason,
-            in_megabytes(best.size_bytes),
-            *scores,
-        )
-    found = {"-".join(pair): rows[pair] for pair in sorted(rows) if language is None or language in pair}
+        facts = best.size_bytes, best.chrf or None, best.comet or None
+        rows[pair] = CatalogRow("-".join(pair), str(FirefoxModel(*pair)), best.architecture, LICENSE, reason, *facts)
+    found = [rows[pair] for pair in sorted(rows) if language is None or language in pair]
     if not found:
         known = ", ".join(sorted({code for pair in rows for code in pair}))
         raise HubError(f"{language}: no pair of the catalog has this language, expected one of {known}")
-    return {pair: (pair, *columns) for pair, columns in found.items()}
+    return {row.pair: row for row in found}
 
 
-def in_megabytes(size_bytes: int | None) -> str:
+def in_megabytes(size_bytes: int) -> str:
     """Returns a size as a table shows it."""
-    return "" if size_bytes is None else f"{size_bytes / 1e6:,.0f} MB"
+    return f"{size_bytes / 1e6:,.0f} MB"
 
 
 def find_listed(pair: LanguagePair) -> str | None:

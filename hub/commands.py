@@ -7,15 +7,30 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from dragoman.hub.catalog import COLUMNS, find_installed, in_megabytes, list_catalog
-from dragoman.hub.firefox import read_registry
+from dragoman.hub.catalog import CatalogRow, find_installed, in_megabytes, list_catalog
+from dragoman.hub.firefox import Registry, read_registry
 from dragoman.hub.install import install
 from dragoman.hub.licenses import short_license
 from dragoman.hub.names import HubError, Languages, LocalModel, parse_name
 from dragoman.hub.store import Store, copy_bundle
-from dragoman.model.text_table import format_table
+from dragoman.model.errors import UsageError
+from dragoman.serve.commands.listing import Columns, ListingCommand
 
 NO_MODELS = "no model is installed: `dragoman pull en-de` installs one, `dragoman models --remote` lists the catalog"
+
+MODEL_COLUMNS: Columns = {
+    "name": str,
+    "directions": ", ".join,
+    "size_bytes": in_megabytes,
+    "license": short_license,
+    "origin": str,
+}
+CATALOG_COLUMNS: Columns = {
+    **dict.fromkeys(CatalogRow._fields, str),
+    "size_bytes": in_megabytes,
+    "chrf": "{:.1f}".format,
+    "comet": "{:.4f}".format,
+}
 
 
 class PullCommand(BaseSettings):
@@ -55,38 +70,34 @@ class PullCommand(BaseSettings):
         """Returns the pairs with the language of --all-of; raises HubError if there is nothing to pull."""
         if self.all_of is None:
             if not self.names:
-                raise HubError("NAME, --all-of: expected a name or a language, as `dragoman pull en-de`")
+                raise UsageError("NAME, --all-of: expected a name or a language, as `dragoman pull en-de`")
             return []
         return list(list_catalog(read_registry(store, f"--all-of {self.all_of}"), self.all_of))
 
 
-class ModelsCommand(BaseSettings):
+class ModelsCommand(ListingCommand):
     """List the installed models, or the catalog."""
 
-    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_MODELS_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_MODELS_")
 
     remote: bool = Field(False, description="List the catalog instead: the model of each pair of languages, and why")
     language: str | None = Field(None, description="List the pairs of the catalog with this language, as cs")
 
     def cli_cmd(self) -> None:
-        """Prints a table."""
+        """Prints a row per model."""
         if self.remote or self.language:
-            self._print_catalog()
-            return
-        installed = Store.of_user().installed()
-        rows = [
-            (row.name, ", ".join(row.directions), in_megabytes(row.size_bytes), short_license(row.license), row.origin)
-            for row in installed
-        ]
-        print(format_table([("name", "directions", "size", "license", "from"), *rows], 5) if rows else NO_MODELS)
+            rows = (row._asdict() for row in list_catalog(self._registry(), self.language).values())
+            self.print_rows(rows, CATALOG_COLUMNS, "")
+        else:
+            installed = (model.model_dump(mode="json") for model in Store.of_user().installed())
+            self.print_rows(installed, MODEL_COLUMNS, NO_MODELS)
 
-    def _print_catalog(self) -> None:
-        registry = None
+    def _registry(self) -> Registry | None:
         try:
-            registry = read_registry(Store.of_user(), "models of Firefox Translations")
+            return read_registry(Store.of_user(), "models of Firefox Translations")
         except HubError as error:
             print(f"dragoman models: without those of Firefox Translations: {error}", file=sys.stderr)
-        print(format_table([COLUMNS, *list_catalog(registry, self.language).values()], 5))
+            return None
 
 
 class RemoveCommand(BaseSettings):

@@ -6,11 +6,13 @@ from pydantic import Field, TypeAdapter
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from dragoman.export.inspect.figures import Inspection, format_inspection, inspect
+from dragoman.model.errors import UsageError
 from dragoman.model.output_file import check_output
 from dragoman.serve.bundle.bundle import Bundle, BundleError, damage_explained
 from dragoman.serve.native.library import InstructionsError
 from dragoman.serve.settings import ServeSettings
 
+STANDARD_OUTPUT = "-"
 DEFAULT_SLOTS: int = ServeSettings.model_fields["slots"].default
 
 
@@ -27,7 +29,11 @@ class InspectCommand(BaseSettings):
     bundle: CliPositionalArg[Path | None] = Field(None, description="folder of the bundle")
     cpu: bool = Field(False, description="print what computes models on this machine instead, and why")
     slots: int = Field(DEFAULT_SLOTS, ge=1, description="slots of each engine, as for `dragoman serve`")
-    json_file: Path | None = Field(None, description="JSON file for all figures")
+    json_file: Path | None = Field(
+        None,
+        description="JSON file for all figures; without a value, they are printed instead of the text",
+        json_schema_extra={"without_value": STANDARD_OUTPUT},
+    )
 
     def cli_cmd(self) -> None:
         """Prints the figures and writes the requested file."""
@@ -35,18 +41,19 @@ class InspectCommand(BaseSettings):
             print(_describe_processor())
             return
         if self.bundle is None:
-            raise SystemExit("dragoman inspect: bundle: expected a folder, or --cpu")
+            raise UsageError("bundle: expected a folder, or --cpu")
         check_output("inspect", "json", self.json_file)
         try:
             with damage_explained(self.bundle):
                 inspection = inspect(Bundle.open(self.bundle), self.slots)
-                text = format_inspection(inspection)
+                figures = TypeAdapter(Inspection).dump_json(inspection, indent=1).decode()
+                text = figures if self.json_file == Path(STANDARD_OUTPUT) else format_inspection(inspection)
         except BundleError as error:
             raise BundleError(f"bundle: {error}") from error
         print(text)
-        if self.json_file is not None:
+        if self.json_file is not None and self.json_file != Path(STANDARD_OUTPUT):
             with damage_explained(self.bundle, OSError):  # of the file that is written
-                self.json_file.write_bytes(TypeAdapter(Inspection).dump_json(inspection, indent=1) + b"\n")
+                self.json_file.write_bytes(f"{figures}\n".encode())
 
 
 def _describe_processor() -> str:

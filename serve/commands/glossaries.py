@@ -1,14 +1,17 @@
 """The commands `dragoman glossaries`."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
-from dragoman.model.text_table import format_table
+from dragoman.serve.commands.listing import Columns, ListingCommand
 from dragoman.serve.commands.state import StateCommand
 from dragoman.serve.glossaries.files import read_file, write_entries
-from dragoman.serve.glossaries.store import SHARED, Dictionary, DictionarySummary, GlossaryStore
+from dragoman.serve.glossaries.store import SHARED, Dictionary, GlossaryStore
 from dragoman.serve.keys.key import time_text
 
 
@@ -28,18 +31,15 @@ class CreateGlossaryCommand(StateCommand):
             print(GlossaryStore(state).of(SHARED).create(self.name, [dictionary]).id)
 
 
-class ListGlossariesCommand(StateCommand):
+class ListGlossariesCommand(StateCommand, ListingCommand):
     """List the stored glossaries, the oldest first."""
 
     def cli_cmd(self) -> None:
-        """Prints a table."""
+        """Prints a row per glossary."""
         with self.open() as state:
-            rows = [
-                (item.id, item.name, ", ".join(map(_summary, item.dictionaries)))
-                for item in GlossaryStore(state).of(SHARED).list_all()
-            ]
-        header = ("id", "name", "entries")
-        print(format_table([header, *rows], len(header)) if rows else "no glossary")
+            rows = map(asdict, GlossaryStore(state).of(SHARED).list_all())
+        columns: Columns = {"id": str, "name": str, "dictionaries": lambda found: ", ".join(map(_summary, found))}
+        self.print_rows(rows, columns, "no glossary")
 
 
 class ShowGlossaryCommand(StateCommand):
@@ -62,7 +62,7 @@ class ShowGlossaryCommand(StateCommand):
         created, changed = int(glossary.created_seconds), int(glossary.changed_seconds)
         print(f"created: {time_text(created)}\nchanged: {time_text(changed)}")
         for dictionary in glossary.dictionaries:
-            print(_summary(dictionary))
+            print(_summary(asdict(dictionary)))
 
 
 class DeleteGlossaryCommand(StateCommand):
@@ -76,5 +76,5 @@ class DeleteGlossaryCommand(StateCommand):
             GlossaryStore(state).of(SHARED).delete(self.id)
 
 
-def _summary(dictionary: DictionarySummary) -> str:
-    return f"{dictionary.source_language}-{dictionary.target_language}: {dictionary.entry_count}"
+def _summary(dictionary: Mapping[str, Any]) -> str:
+    return "{source_language}-{target_language}: {entry_count}".format_map(dictionary)

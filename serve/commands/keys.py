@@ -5,11 +5,19 @@ import time
 from pydantic import Field
 from pydantic_settings import CliPositionalArg, SettingsConfigDict
 
-from dragoman.model.text_table import format_table
+from dragoman.serve.commands.listing import Columns, ListingCommand, count
 from dragoman.serve.commands.state import StateCommand
-from dragoman.serve.keys.key import Key, KeyLimits, describe_key, period_start
+from dragoman.serve.keys.key import KeyLimits, describe_key, period_start
 from dragoman.serve.keys.store import KeyStore
 from dragoman.serve.keys.usage import UsageStore, describe_usage
+
+# What the list of keys shows of them.
+COLUMNS: Columns = {
+    **dict.fromkeys(("name", "characters", "period", "requests_per_minute", "concurrency", "priority"), str),
+    "characters": count,
+    "models": lambda names: ", ".join(names) or "all",
+    "revoked": str,
+}
 
 
 class CreateKeyCommand(KeyLimits, StateCommand):
@@ -26,15 +34,14 @@ class CreateKeyCommand(KeyLimits, StateCommand):
             print(KeyStore(state).create(self.name, limits)[1])
 
 
-class ListKeysCommand(StateCommand):
+class ListKeysCommand(StateCommand, ListingCommand):
     """List the API keys with their limits, revoked ones included."""
 
     def cli_cmd(self) -> None:
-        """Prints a table."""
+        """Prints a row per key."""
         with self.open() as state:
-            rows = [_row(key) for key in KeyStore(state).list()]
-        header = ("name", "characters", "per minute", "at once", "priority", "models", "state")
-        print(format_table([header, *rows], len(header)) if rows else "no key")
+            rows = map(describe_key, KeyStore(state).list())
+        self.print_rows(rows, COLUMNS, "no key")
 
 
 class ShowKeyCommand(StateCommand):
@@ -91,12 +98,3 @@ class KeyUsageCommand(StateCommand):
             used = UsageStore(state, "").used(key.id, start)
         for name, value in describe_usage(key, used, start).items():
             print(f"{name}: {value}")
-
-
-def _row(key: Key) -> tuple[str, ...]:
-    limits = key.limits
-    quota = "-" if limits.characters is None else f"{limits.characters:,} per {limits.period}"
-    numbers = (limits.requests_per_minute, limits.concurrency, limits.priority)
-    shown = ("-" if number is None else str(number) for number in numbers)
-    state = "active" if key.revoked_seconds is None else "revoked"
-    return (key.name, quota, *shown, ", ".join(limits.models) or "all", state)

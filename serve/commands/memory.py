@@ -1,14 +1,13 @@
 """The commands `dragoman memory` on shared memories, and `dragoman corrections` on those of all clients."""
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
-from dragoman.model.errors import UserError
-from dragoman.model.text_table import format_table
+from dragoman.model.errors import UsageError, UserError
+from dragoman.serve.commands.listing import Columns, ListingCommand, count
 from dragoman.serve.commands.state import StateCommand
 from dragoman.serve.documents.pairs import PART_BYTES, PairsError, format_of, read_pairs, write_pairs
 from dragoman.serve.host.state import State
@@ -60,19 +59,15 @@ class ExportMemoryCommand(_PairsCommand, _NamedCommand):
         self.write(lambda state: MemoryStore(state).texts(OPERATOR, self.name, self.pair))
 
 
-class ListMemoriesCommand(StateCommand):
+class ListMemoriesCommand(StateCommand, ListingCommand):
     """List the shared memories."""
 
     def cli_cmd(self) -> None:
-        """Prints a table."""
+        """Prints a row per memory."""
         with self.open() as state:
-            found = MemoryStore(state).list_all(OPERATOR)
-        rows = [
-            (item.name, f"{item.entry_count:,}", str(item.version), time_text(int(item.changed_seconds)) or "")
-            for item in found
-        ]
-        header = ("name", "entries", "version", "changed")
-        print(format_table([header, *rows], len(header)) if rows else "no memory")
+            rows = [item._asdict() for item in MemoryStore(state).list_all(OPERATOR)]
+        columns: Columns = {"name": str, "entry_count": count, "version": str, "changed_seconds": _show_time}
+        self.print_rows(rows, columns, "no memory")
 
 
 class DeleteMemoryCommand(StateCommand):
@@ -100,18 +95,21 @@ class IndexMemoriesCommand(StateCommand):
             print(f"indexed: {MemoryStore(state).rebuild_index():,}")
 
 
-class ListCorrectionsCommand(StateCommand):
-    """Print the corrections that wait for approval, as JSON lines, the oldest first."""
+class ListCorrectionsCommand(StateCommand, ListingCommand):
+    """List the corrections that wait for approval, the oldest first."""
 
-    terms: bool = Field(False, description="Print glossary entries that at least three corrections propose instead")
+    terms: bool = Field(False, description="List glossary entries that at least three corrections propose instead")
 
     def cli_cmd(self) -> None:
-        """Prints a line per correction or term."""
+        """Prints a row per correction or term."""
+        texts: Columns = dict.fromkeys((*Pair._fields, "source", "target"), _one_line)
         with self.open() as state:
             store = CorrectionStore(state)
-            found = [row._asdict() for row in store.list_all(OPERATOR, limit=MAX_CORRECTIONS)]
-            for item in store.terms(OPERATOR) if self.terms else found:
-                print(json.dumps(item, ensure_ascii=False))
+            if self.terms:
+                self.print_rows(store.terms(OPERATOR), {**texts, "corrections": count}, "no term")
+                return
+            rows = [row._asdict() for row in store.list_all(OPERATOR, limit=MAX_CORRECTIONS)]
+        self.print_rows(rows, {"id": str, "memory": str, **texts, "created_seconds": _show_time}, "no correction")
 
 
 class ExportCorrectionsCommand(_PairsCommand):
@@ -132,9 +130,17 @@ class ApproveCorrectionsCommand(StateCommand):
     def cli_cmd(self) -> None:
         """Prints how many there were."""
         if bool(self.ids) == self.all:
-            raise UserError("expected either ids or --all")
+            raise UsageError("expected either ids or --all")
         with self.open() as state:
             store = CorrectionStore(state)
             waiting = [row.id for row in store.list_all(OPERATOR, limit=MAX_CORRECTIONS)]
             end = store.delete if self.delete else store.approve
             print(f"{'deleted' if self.delete else 'approved'}: {end(OPERATOR, waiting if self.all else self.ids):,}")
+
+
+def _show_time(seconds: float) -> str:
+    return time_text(int(seconds)) or ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

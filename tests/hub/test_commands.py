@@ -1,5 +1,6 @@
 """The commands that take names of models, as processes and in this process."""
 
+import json
 import os
 import re
 import subprocess
@@ -73,6 +74,7 @@ def test_a_pull_shows_the_license_before_the_download(hub: FakeHub, call: Call) 
     assert lines[0] == f"{NAME}: license: cc-by-nc-4.0; it forbids commercial use"
     assert lines[1].startswith(f"{NAME}: downloads ")
     assert "cc-by-nc-4.0 (not for commercial use)" in call("models")
+    assert [row["directions"] for row in json.loads(call("models", "--json"))] == [["en-de"]]
     assert call("remove", "en-de") == "en-de: removed\n"
     assert "no model is installed" in call("models")
 
@@ -107,7 +109,7 @@ def test_other_folders_are_never_replaced(target: str, checkpoint: dict[str, byt
 @pytest.mark.usefixtures("fake_hub")
 def test_the_catalog_is_listed(call: Call) -> None:
     lines = call("models", "--remote").splitlines()
-    columns = ["pair", "model", "architecture", "license", "reason", "size", "chrF++", "COMET"]
+    columns = ["pair", "model", "architecture", "license", "reason", "size", "chrf", "comet"]
     assert lines[0].split() == columns
     assert any(line.split()[:2] == ["en-de", NAME] for line in lines)
 
@@ -131,6 +133,8 @@ def test_the_models_of_a_language_are_listed_with_the_measurements_of_the_regist
         ["cs-en", "firefox:cs-en", "base", "MPL-2.0", "Firefox: base (Release)", "0 MB", "61.2", "0.6125"],
         ["en-cs", "firefox:en-cs", "base-memory", "MPL-2.0", best, "25 MB", "52.0", "0.5200"],
     ]
+    (row, _) = json.loads(call("models", "--language", "cs", "--json"))
+    assert (row["pair"], row["size_bytes"], row["chrf"], row["comet"]) == ("cs-en", 15, 61.25, 0.6125)
     text = call("models", "--remote")
     assert re.search(r"^en-de +firefox:en-de ", text, re.MULTILINE)
     assert re.search(r"^de-en +Helsinki-NLP/opus-mt-de-en .*OPUS-MT: no released one of Firefox", text, re.MULTILINE)

@@ -25,9 +25,14 @@ def test_every_direction_is_printed(two_way_bundle: Path, capsys: pytest.Capture
     assert "\ndirections    en-de, de-en\n" in capsys.readouterr().out
 
 
-def test_the_figures_are_written_as_json(wide_bundle: Bundle, tmp_path: Path) -> None:
+def test_the_figures_are_written_as_json(
+    wide_bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     command_line.run("inspect", [str(wide_bundle.folder), "--slots=3", "--json", str(tmp_path / "figures.json")])
     figures = json.loads((tmp_path / "figures.json").read_bytes())
+    capsys.readouterr()
+    command_line.run("inspect", [str(wide_bundle.folder), "--slots=3", "--json"])
+    assert json.loads(capsys.readouterr().out) == figures
     assert Manifest.model_validate(figures["manifest"]) == wide_bundle.manifest
     assert figures["engine"]["slots"] == 3
     assert figures["golden_sentences"] == len(wide_bundle.golden)

@@ -1,5 +1,6 @@
 """The commands `dragoman glossaries`."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -41,9 +42,13 @@ def test_glossaries_are_managed_without_a_server(
         shown = capsys.readouterr().out
         for part in (glossary_id, "farm", "en-de: 1"):
             assert part in shown
+    run(monkeypatch, "list", "--json")
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["dictionaries"] == [{"source_language": "en", "target_language": "de", "entry_count": 1}]
     run(monkeypatch, "delete", glossary_id)
-    run(monkeypatch, "list")
-    assert capsys.readouterr().out == "no glossary\n"
+    for options, empty in (((), "no glossary"), (("--json",), "[]")):
+        run(monkeypatch, "list", *options)
+        assert capsys.readouterr().out == f"{empty}\n"
 
 
 @pytest.mark.parametrize(("name", "text", "problem"), CASES["an unusable file ends with one line"])

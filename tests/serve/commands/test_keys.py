@@ -1,12 +1,13 @@
 """The commands `dragoman keys`."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from dragoman import command_line
 from dragoman.serve.host.state import State
-from dragoman.serve.keys.key import digest_of
+from dragoman.serve.keys.key import describe_key, digest_of
 from dragoman.serve.keys.store import KeyStore
 from tests.support.cases import cases
 
@@ -31,12 +32,14 @@ def test_keys_are_managed_without_a_server(
     run(monkeypatch, "change", "web", "--priority", "2", "--characters", "None")
     limits = KeyStore(state).get("web").limits
     assert (limits.characters, limits.priority, limits.models) == (None, 2, ("a", "b"))
+    run(monkeypatch, "list", "--json")
+    assert json.loads(capsys.readouterr().out) == [describe_key(KeyStore(state).get("web"))]
     for command in ("show web", "list", "usage web", "revoke web", "list"):
         run(monkeypatch, *command.split())
     shown = capsys.readouterr().out
     assert "models: a, b" in shown
     assert "characters: 0" in shown
-    assert "revoked" in shown
+    assert shown.splitlines()[-1].endswith("Z"), "the time of the revocation"
     assert text not in shown
     state.close()
 

@@ -176,12 +176,16 @@ def test_the_operator_has_commands_for_all_of_it(
 
     assert run("memory", "import", "site", pairs, "en", "de") == ["added: 1"]
     number = ask("other", "POST", "corrections", json={**CORRECTION, "memory": "site"}).json()["id"]
-    assert [json.loads(line)["id"] for line in run("corrections", "list")] == [number]
-    assert run("corrections", "list", "--terms") == []
+    assert [row["id"] for row in json.loads("".join(run("corrections", "list", "--json")))] == [number]
+    assert [line.split()[:2] for line in run("corrections", "list")] == [["id", "memory"], [str(number), "site"]]
+    assert run("corrections", "list", "--terms") == ["no term"]
     with pytest.raises(SystemExit, match="expected either ids or --all"):
         run("corrections", "approve")
     assert run("corrections", "approve", number) == ["approved: 1"]
     assert [line.split()[:3] for line in run("memory", "list") if "site" in line] == [["site", "2", "2"]]
+    assert ("site", 2) in [
+        (row["name"], row["entry_count"]) for row in json.loads("".join(run("memory", "list", "--json")))
+    ]
     run("memory", "export", "site", exported, "en", "de")
     assert exported.read_text("utf-8") == "one 2\teins 2\ngamma delta.\tGamma.\n"
     run("corrections", "export", state_dir / "c.po", "en", "de")
