@@ -217,10 +217,11 @@ soak: setup $(DEMO)/verified
 	$(BIN)/dragoman load soak $(DEMO)/bundle --duration-seconds $(or $(SECONDS),3600)
 
 # Writes what derives from the table of search options (a C++ header, a gRPC message, a table of docs/api.md), and the
-# tables of limits in docs/security.md and docs/configuration.md.
+# tables of limits in docs/security.md and docs/configuration.md, and the completions of shells.
 tables: setup
 	$(BIN)/python .ci/options.py
 	$(BIN)/python .ci/limits.py
+	$(BIN)/python .ci/completion.py
 	$(MAKE) protos
 
 protos: setup

@@ -31,6 +31,7 @@ GROUPS = {
     "serve": "Serve",
     "translate": "Translate",
     "evaluate": "Measure",
+    "completion": "Shell",
 }
 NOTES = ("`dragoman help COMMAND` lists the options of a command.", "`dragoman version` prints the version.")
 # The name of a command has at most this number of words.

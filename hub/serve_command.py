@@ -35,6 +35,7 @@ class ServeModelsCommand(ServeCommand):
     bundle: CliPositionalArg[Path] = Field(
         SHIPPED_BUNDLE,
         description="Bundle, folder of bundles, or name of a model (default: the included en, de, fr, cs bundle)",
+        json_schema_extra={"placeholder": "MODEL"},
     )
     more: CliPositionalArg[list[str]] = Field([], description="More names of models, to serve together")
 

@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import runpy
 import sys
 
 import pytest
@@ -58,6 +59,11 @@ def test_help_shows_no_python_type_and_fits_its_columns(command: str) -> None:
     assert re.findall(r"^  -.* (?:int|float|str|Path|SecretStr|tuple|dict|None)\b", text, re.MULTILINE) == []
     assert "(default: None)" not in text
     assert max(map(len, text.splitlines())) <= COLUMNS
+
+
+def test_the_completions_of_shells_have_the_present_commands() -> None:
+    for path, text in runpy.run_path(str(ROOT / ".ci/completion.py"))["files"]():
+        assert path.read_text(encoding="utf-8") == text, "run `make tables` and commit"
 
 
 def test_every_snapshot_of_help_belongs_to_a_command() -> None:
