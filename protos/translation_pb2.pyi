@@ -181,6 +181,7 @@ class TranslateRequest(_message.Message):
     TERMS_FIELD_NUMBER: _builtins.int
     GLOSSARY_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGES_FIELD_NUMBER: _builtins.int
     source_language: _builtins.str
     """ISO 639-1 code of the source language, for example "en". "auto": each text has its own language, which the server
     detects. Empty: the only language that is translated into target_language, or "auto" if there are several.
@@ -260,6 +261,12 @@ class TranslateRequest(_message.Message):
         looked up. A translation with a part from a memory has no alignments.
         """
 
+    @_builtins.property
+    def target_languages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """ISO 639-1 codes of several target languages, at most 16, each once, in place of target_language. The texts count for
+        each of them, and the other fields apply to each. Not for TranslateStream.
+        """
+
     def __init__(
         self,
         *,
@@ -280,10 +287,11 @@ class TranslateRequest(_message.Message):
         terms: _abc.Iterable[Global___Term] | None = ...,
         glossary: _abc.Iterable[_builtins.str] | None = ...,
         memory: _abc.Iterable[_builtins.str] | None = ...,
+        target_languages: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "options", b"options", "split_sentences", b"split_sentences"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "format", b"format", "glossary", b"glossary", "ignore_tags", b"ignore_tags", "memory", b"memory", "model", b"model", "non_splitting_tags", b"non_splitting_tags", "options", b"options", "placeholders", b"placeholders", "preserve_formatting", b"preserve_formatting", "source_language", b"source_language", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "target_language", b"target_language", "target_prefix", b"target_prefix", "terms", b"terms", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "format", b"format", "glossary", b"glossary", "ignore_tags", b"ignore_tags", "memory", b"memory", "model", b"model", "non_splitting_tags", b"non_splitting_tags", "options", b"options", "placeholders", b"placeholders", "preserve_formatting", b"preserve_formatting", "source_language", b"source_language", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "target_language", b"target_language", "target_languages", b"target_languages", "target_prefix", b"target_prefix", "terms", b"terms", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__split_sentences: _TypeAlias = _typing.Literal["split_sentences"]  # noqa: Y015
     _WhichOneofArgType__split_sentences: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences"]  # noqa: Y015
@@ -546,6 +554,7 @@ class TranslateResponse(_message.Message):
     TIMINGS_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     PIVOT_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Name of the model of the translations."""
     @_builtins.property
@@ -560,6 +569,10 @@ class TranslateResponse(_message.Message):
     def pivot(self) -> Global___Pivot:
         """The third language of the translation; absent if there is none."""
 
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___TargetTranslations]:
+        """With target_languages: one per target, in the order of the request; translations and model are then empty."""
+
     def __init__(
         self,
         *,
@@ -567,14 +580,59 @@ class TranslateResponse(_message.Message):
         timings: Global___Timings | None = ...,
         model: _builtins.str = ...,
         pivot: Global___Pivot | None = ...,
+        targets: _abc.Iterable[Global___TargetTranslations] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pivot", b"pivot", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "pivot", b"pivot", "timings", b"timings", "translations", b"translations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "pivot", b"pivot", "targets", b"targets", "timings", b"timings", "translations", b"translations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TranslateResponse: _TypeAlias = TranslateResponse  # noqa: Y015
+
+@_typing.final
+class TargetTranslations(_message.Message):
+    """The translations into one of several target languages, or why there are none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
+    TRANSLATIONS_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    PIVOT_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    target_language: _builtins.str
+    """The target language, as in the request."""
+    model: _builtins.str
+    """Name of the model."""
+    @_builtins.property
+    def translations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Translation]:
+        """As of TranslateResponse, like the next two."""
+
+    @_builtins.property
+    def pivot(self) -> Global___Pivot:
+        """The third language."""
+
+    @_builtins.property
+    def error(self) -> _status_pb2.Status:
+        """The error of this target: code, message and details of the status. Absent: there is none."""
+
+    def __init__(
+        self,
+        *,
+        target_language: _builtins.str = ...,
+        translations: _abc.Iterable[Global___Translation] | None = ...,
+        model: _builtins.str = ...,
+        pivot: Global___Pivot | None = ...,
+        error: _status_pb2.Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "pivot", b"pivot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "model", b"model", "pivot", b"pivot", "target_language", b"target_language", "translations", b"translations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TargetTranslations: _TypeAlias = TargetTranslations  # noqa: Y015
 
 @_typing.final
 class TranslateManyResponse(_message.Message):

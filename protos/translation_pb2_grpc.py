@@ -84,6 +84,8 @@ class TranslationServiceServicer:
     def Translate(self, request, context):
         """Translates every text of the request. Texts are independent: each is translated as if it were alone.
 
+        With target_languages, each target has its translations or its own error; the call fails if every target does.
+
         Fails with INVALID_ARGUMENT (message and details name the field), UNAUTHENTICATED (the API key is missing or
         wrong), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not
         ready, or draining) or INTERNAL. The details are google.rpc messages: ErrorInfo, BadRequest, RetryInfo and

@@ -36,6 +36,8 @@ class TranslationServiceStub:
     Translate: _grpc.UnaryUnaryMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateResponse]
     """Translates every text of the request. Texts are independent: each is translated as if it were alone.
 
+    With target_languages, each target has its translations or its own error; the call fails if every target does.
+
     Fails with INVALID_ARGUMENT (message and details name the field), UNAUTHENTICATED (the API key is missing or
     wrong), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not
     ready, or draining) or INTERNAL. The details are google.rpc messages: ErrorInfo, BadRequest, RetryInfo and
@@ -91,6 +93,8 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Translate: _aio.UnaryUnaryMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateResponse]  # type: ignore[assignment]
     """Translates every text of the request. Texts are independent: each is translated as if it were alone.
+
+    With target_languages, each target has its translations or its own error; the call fails if every target does.
 
     Fails with INVALID_ARGUMENT (message and details name the field), UNAUTHENTICATED (the API key is missing or
     wrong), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not
@@ -150,6 +154,8 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.TranslateResponse, _abc.Awaitable[_translation_pb2.TranslateResponse]]:
         """Translates every text of the request. Texts are independent: each is translated as if it were alone.
+
+        With target_languages, each target has its translations or its own error; the call fails if every target does.
 
         Fails with INVALID_ARGUMENT (message and details name the field), UNAUTHENTICATED (the API key is missing or
         wrong), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not

@@ -164,3 +164,9 @@ class InternalError(ServiceError, reason="internal", grpc="INTERNAL", http=500):
 
 
 ERRORS = tuple(_KINDS)
+_BY_REASON = {error.reason: error for error in ERRORS}
+
+
+def find_kind(reason: str) -> type[ServiceError]:
+    """Returns the kind of failure with a reason; `InternalError` if no kind has it."""
+    return _BY_REASON.get(reason, InternalError)

@@ -15,7 +15,9 @@ from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 from grpc_status.rpc_status import from_call
 
+from dragoman.serve.errors import find_kind
 from dragoman.serve.local.errors import TranslationError
+from dragoman.serve.translation.response import TargetError
 
 Detail = TypeVar("Detail", bound=Message)
 
@@ -134,6 +136,14 @@ def _explained(details: str) -> str:
 def status_error(status: Status) -> CallError:
     """Returns the typed error of one request of a stream."""
     return _typed(_CODES.get(status.code, StatusCode.UNKNOWN), status.message, status)
+
+
+def target_error(status: Status) -> TargetError:
+    """Returns the error of one target of a request."""
+    error, field = status_error(status), _find(status, ErrorInfo()).metadata.get("field")
+    reason, seconds = error.reason.lower(), error.retry_after_seconds
+    retry = None if seconds is None else int(seconds)
+    return TargetError(find_kind(reason).http_status, error.message, reason, field, retry)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypedDict
 from grpc import StatusCode
 
 from dragoman.protos import translation_pb2
-from dragoman.serve.clients.errors import TooLateError
+from dragoman.serve.clients.errors import TooLateError, target_error
 from dragoman.serve.grpc.message_mapper import message_reader
 from dragoman.serve.local.options import RequestFields
 from dragoman.serve.translation.detection import DetectResponse
@@ -40,9 +40,11 @@ class Asking(RequestFields, Timing, total=False):
     """The arguments of a call.
 
     Keys:
+        target_languages: several targets in place of `target_language`; the response then has `targets`.
         target_prefix: start of each translation, one per text; empty: none.
     """
 
+    target_languages: Sequence[str]
     target_prefix: Sequence[str]
 
 
@@ -98,10 +100,19 @@ def score_request(pairs: Iterable[tuple[str, str]], asking: Asking) -> translati
     )
 
 
-read_translations = message_reader(translation_pb2.TranslateResponse, TranslationResponse)
+_read_response = message_reader(translation_pb2.TranslateResponse, TranslationResponse)
 read_detections = message_reader(translation_pb2.DetectResponse, DetectResponse)
 read_scores = message_reader(translation_pb2.ScoreResponse, ScoreResponse)
 _read_delta = message_reader(translation_pb2.TranslationDelta, TranslationDelta)
+
+
+def read_translations(message: translation_pb2.TranslateResponse) -> TranslationResponse:
+    """Returns the response in a message."""
+    response = _read_response(message)
+    for target, written in zip(response.targets or (), message.targets, strict=True):
+        if target.error is not None:
+            target.error = target_error(written.error)
+    return response
 
 
 def read_event(message: translation_pb2.TranslateStreamResponse) -> TranslationDelta | TranslationResponse:

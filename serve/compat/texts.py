@@ -6,9 +6,12 @@ from starlette.requests import Request
 
 from dragoman.serve.compat.served_languages import ServedLanguages
 from dragoman.serve.edge.reader import unless_disconnected
+from dragoman.serve.errors import ServiceError
+from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.mixed_texts import Parts, SourceText, translate_texts
 from dragoman.serve.registry.registry import ModelRegistry
+from dragoman.serve.registry.targets import translate_together
 from dragoman.serve.translation.markup import AUTO as IF_ALIGNED
 from dragoman.serve.translation.request import TranslateRequest
 from dragoman.serve.translation.response import Translation
@@ -66,8 +69,24 @@ class CompatibleTexts:
     async def translate_each(
         self, request: Request, texts: Sequence[SourceText], *orders: TranslateRequest, work: Work = translate_texts
     ) -> list[list[Translation | None]]:
-        """Returns the result of `translate` per order. For its key, all are one request; each counts its characters."""
+        """Returns the result of `translate` per order; they differ in their targets. For its key, all are one request.
+
+        Each order counts its characters. Together they run as long as one request may have all their texts.
+        """
         complete = [order._replace(allow_pivot=True, placeholders=self._placeholders) for order in orders]
-        parts = Parts(self._dispatcher.translate_accepted, request.state.record)
-        async with self._dispatcher.accept_texts(request.state.record, [text.text for _ in orders for text in texts]):
-            return [await unless_disconnected(request, work(parts, texts, order)) for order in complete]
+        record, found = request.state.record, list[list[Translation | None]]()
+
+        async def translate(order: TranslateRequest, own: RequestRecord) -> list[Translation | None]:
+            return await work(Parts(self._dispatcher.translate_accepted, own), texts, order)
+
+        async with self._dispatcher.accept_texts(record, [text.text for _ in orders for text in texts]):
+            if len(orders) == 1:
+                return [await unless_disconnected(request, translate(complete[0], record))]
+            at_once = max(1, self._models.text_limits.max_texts // len(texts))
+            for first in range(0, len(complete), at_once):
+                together = translate_together(translate, complete[first : first + at_once], record)
+                for outcome in await unless_disconnected(request, together):
+                    if isinstance(outcome, ServiceError):
+                        raise outcome
+                    found.append(outcome)
+        return found

@@ -1,7 +1,8 @@
 """The REST routes of documents: create a job, read its status, take the result, delete it."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -20,7 +21,7 @@ from dragoman.serve.edge.problems import problem_documentation
 from dragoman.serve.edge.reader import TIMEOUT_PARAMETER
 from dragoman.serve.edge.route_table import DOCUMENTS, Route, RouteGroup, described_by_name
 from dragoman.serve.edge.schemas import BINARY, content_of, inlined_schema, object_of
-from dragoman.serve.errors import DocumentNotFoundError, DocumentNotReadyError, InvalidRequestError
+from dragoman.serve.errors import DocumentNotFoundError, DocumentNotReadyError, InvalidRequestError, ServiceError
 from dragoman.serve.host.tables import read_table
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.translation.fields import Fields, refusal
@@ -33,7 +34,7 @@ _TEXTS: dict[str, dict[str, str]] = read_table(__file__, "http.yaml")
 def create_documentation(options: type[Fields]) -> dict[str, Any]:
     """Returns the OpenAPI request of `POST /v1/documents`."""
     fields = {**_TEXTS, **inlined_schema(options)["properties"]}
-    form = object_of("file target_language", file={**BINARY, "description": "The document."}, **fields)
+    form = object_of("file", file={**BINARY, "description": "The document."}, **fields)
     query = [
         {
             "name": name,
@@ -49,7 +50,7 @@ def create_documentation(options: type[Fields]) -> dict[str, Any]:
 
 DOCUMENTS_PATH = "/v1/documents"
 DISABLED = "documents: requires a server with --state-dir"
-_LISTS = ("glossary", "placeholders", "ignore_tags", "columns")
+_LISTS = ("target_languages", "glossary", "placeholders", "ignore_tags", "columns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,13 @@ class JobDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobList:
+    """The jobs of one file, in the order of its target languages."""
+
+    documents: tuple[JobDescription, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentFormats:
     """What documents the server translates.
 
@@ -94,14 +102,18 @@ class DocumentFormats:
     max_bytes: int
 
 
-_JOB, _FORMATS = TypeAdapter(JobDescription), TypeAdapter(DocumentFormats)
+_JOB, _JOBS, _FORMATS = TypeAdapter(JobDescription), TypeAdapter(JobList), TypeAdapter(DocumentFormats)
 
 
 def _describe_routes() -> dict[str, dict[str, Any]]:
     unknown = problem_documentation(InvalidRequestError, DocumentNotFoundError)
     unready = problem_documentation(InvalidRequestError, DocumentNotFoundError, DocumentNotReadyError)
-    stored = {"response_model": JobDescription, "responses": problem_documentation()}
-    created = {**stored, "status_code": HTTPStatus.CREATED, "openapi_extra": create_documentation(JobOptions)}
+    created = {
+        "response_model": JobDescription | JobList,
+        "responses": {**problem_documentation(), 414: {"description": "The query is too long."}},
+        "status_code": HTTPStatus.CREATED,
+        "openapi_extra": create_documentation(JobOptions),
+    }
     deleted = {"status_code": HTTPStatus.NO_CONTENT, "response_class": Response, "responses": unknown}
     written: dict[int | str, Any] = {int(HTTPStatus.OK): {"description": "The translated document.", "content": _FILE}}
     result = {"response_class": Response, "responses": {**written, **unready}}
@@ -141,19 +153,25 @@ class HttpDocuments:
     async def create(self, request: Request) -> Response:
         """Takes the file as the part `file` of a form, or as the body, with the other fields in the query.
 
-        The answer comes before the translation: ask for the status until it is `done` or `failed`.
+        The answer comes before the translation: ask for the status until it is `done` or `failed`. With
+        `target_languages`, the answer has a document per target, each with a status of its own.
         """
         jobs = self._enabled()
         name, data, parameters = await self._receive(request)
         fields = _fields(parameters)
         source, target = (str(fields.pop(text, "")) for text in ("source_language", "target_language"))
+        several: Sequence[str] = fields.pop("target_languages", ())
         options = _options(fields)
-        if not target:
+        if not target and not several:
             raise InvalidRequestError("target_language", "expected an ISO 639-1 code")
         record: RequestRecord = request.state.record
         read_markup("html", {"ignore_tags": options.ignore_tags})
-        self._translator.check(request_for(source, target, options), record)
-        job = await jobs.create(name, data, source, target, options, account=record.account_id, owner=record.caller)
+        requested = request_for(source, target, options)._replace(target_languages=several)
+        targets = self._translator.check(requested, record)
+        create = partial(jobs.create, name, data, source, account=record.account_id, owner=record.caller)
+        if several:
+            return await _create_each([partial(create, each, options) for each in targets], jobs)
+        job = await create(target, options)
         location = {"location": f"{DOCUMENTS_PATH}/{job.id}"}
         return _describe(job, HTTPStatus.CREATED, location)
 
@@ -205,6 +223,20 @@ def _options(fields: dict[str, Any]) -> JobOptions:
         return JobOptions.model_validate(fields, strict=False)
     except ValidationError as error:
         raise refusal(error) from error
+
+
+async def _create_each(creations: Sequence[Callable[[], Awaitable[Job]]], jobs: DocumentJobs) -> Response:
+    """Returns the answer with all jobs of a file; if one cannot be created, none stays."""
+    created = list[Job]()
+    try:
+        for create in creations:
+            created.append(await create())
+    except ServiceError:
+        for job in created:
+            await jobs.delete(job.id)
+        raise
+    content = _JOBS.dump_json(JobList(documents=tuple(map(JobDescription.of, created))))
+    return Response(content, HTTPStatus.CREATED, media_type="application/json")
 
 
 def _describe(job: Job, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:

@@ -27,12 +27,14 @@ from dragoman.serve.errors import (
     NotReadyError,
     QueueFullError,
     QueueTimeoutError,
+    ServiceError,
 )
 from dragoman.serve.languages.detector import MAX_CHARACTERS
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.registry import ModelRegistry
 from dragoman.serve.registry.route import equal_languages
+from dragoman.serve.registry.targets import numbered
 from dragoman.serve.scheduler.sequence import FairnessKey
 from dragoman.serve.translation.detection import best_guess, detect_languages
 from dragoman.serve.translation.divided import divide_window, translate_divided
@@ -62,9 +64,16 @@ class SegmentTranslator:
         requests, _ = divide_window(self.in_flight)
         self._free_requests = asyncio.Semaphore(requests)
 
-    def check(self, request: TranslateRequest, record: RequestRecord) -> None:
-        """Checks languages and model of a request; raises ServiceError if no permitted model has the direction."""
-        self._dispatcher.find_languages(request, record)
+    def check(self, request: TranslateRequest, record: RequestRecord) -> list[str]:
+        """Returns the targets of a request; raises ServiceError if no permitted model translates into one of them."""
+        several = bool(request.target_languages)
+        parts = self._dispatcher.split_targets(request, record) if several else [request]
+        for number, part in enumerate(parts):
+            try:
+                self._dispatcher.find_languages(part, record)
+            except ServiceError as error:
+                raise (numbered(error, number) if several else error) from error
+        return [part.target_language for part in parts]
 
     @asynccontextmanager
     async def begin(self, job: Job, document: DocumentText) -> AsyncIterator[TranslateParts]:

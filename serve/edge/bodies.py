@@ -97,6 +97,7 @@ class TranslateBody(TypedDict):
     text: Annotated[Texts, _described("translate.text")]
     source_language: Annotated[AutoSourceLanguage, Field(default="")]
     target_language: Annotated[TargetLanguage, Field(default="")]
+    target_languages: Annotated[TagNames, _described("translate.target_languages", _NONE)]
     target_prefix: Annotated[Texts, _described("translate.target_prefix", _NONE)]
     options: Annotated[SearchFields, _described("translate.options", DEFAULT_SEARCH)]
     model: Annotated[ModelName, Field(default="")]

@@ -14,12 +14,19 @@ from pydantic_core import to_json
 from dragoman.serve.protect.alignment import Alignment
 from dragoman.serve.translation.attention import AttentionResponse, PairAttention
 from dragoman.serve.translation.large_work import Pace
-from dragoman.serve.translation.response import Alternative, ScoreResponse, TranslationResponse, TranslationScore
+from dragoman.serve.translation.response import (
+    Alternative,
+    ScoreResponse,
+    TargetError,
+    TargetTranslations,
+    TranslationResponse,
+    TranslationScore,
+)
 
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse, AttentionResponse)
 
 # Parts of a response that have pieces themselves.
-_PARTS = Alternative | TranslationScore | PairAttention | Alignment
+_PARTS = Alternative | TargetError | TargetTranslations | TranslationScore | PairAttention | Alignment
 # Token scores and weights of alignments; this many are written in about a millisecond.
 LARGE_VALUES = 1000
 
@@ -59,6 +66,8 @@ def count_values(response: TranslationResponse | ScoreResponse | AttentionRespon
     if isinstance(response, ScoreResponse):
         return sum(len(score.tokens) for score in response.scores)
     values = 0
+    for target in response.targets or ():
+        values += count_values(TranslationResponse(target.translations, response.timings))
     for best in response.translations:
         for alternative in (best, *best.alternatives):
             if alternative.tokens is not None or alternative.alignments is not None:

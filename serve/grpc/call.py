@@ -28,6 +28,7 @@ from dragoman.serve.keys.account import Account
 from dragoman.serve.observability.logs import RecordedRequest, RequestRecord, caller_of, choose_request_id
 from dragoman.serve.observability.metrics import ServiceMetrics
 from dragoman.serve.observability.request_metrics import Method
+from dragoman.serve.translation.response import TargetError
 
 REQUEST_ID_KEY = "x-request-id"
 # Clients obey it in their own retries (gRFC A6); `RetryInfo` in the details repeats it.
@@ -49,9 +50,9 @@ ACCOUNT: ContextVar[Account | None] = ContextVar("account", default=None)
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
-def rich_status(error: errors.ServiceError, request_id: str | None) -> Status:
+def rich_status(error: errors.ServiceError | TargetError, request_id: str | None) -> Status:
     """Returns code, message and details of an error. A status without a request id can be shared by calls."""
-    status = Status(code=StatusCode[error.grpc_status].value[0], message=str(error))
+    status = Status(code=StatusCode[errors.find_kind(error.reason).grpc_status].value[0], message=str(error))
     for detail in _details(error, request_id):
         status.details.add().Pack(detail)
     return status
@@ -70,12 +71,13 @@ def error_trailers(error: errors.ServiceError, request_id: str | None = None) ->
     return pushback + tuple(to_status(rich_status(error, request_id)).trailing_metadata)
 
 
-def _details(error: errors.ServiceError, request_id: str | None) -> list[Message]:
+def _details(error: errors.ServiceError | TargetError, request_id: str | None) -> list[Message]:
     facts = {} if error.field is None else {"field": error.field}
     # ErrorInfo requires upper case.
     details: list[Message] = [ErrorInfo(reason=error.reason.upper(), domain=DOMAIN, metadata=facts)]
-    if isinstance(error, errors.InvalidRequestError):
-        violation = BadRequest.FieldViolation(field=error.field, description=error.problem)
+    if error.reason == errors.InvalidRequestError.reason:
+        problem = str(error).removeprefix(f"{error.field}: ")
+        violation = BadRequest.FieldViolation(field=error.field, description=problem)
         details.append(BadRequest(field_violations=[violation]))
     if error.retry_after_seconds is not None:
         details.append(RetryInfo(retry_delay=Duration(seconds=error.retry_after_seconds)))

@@ -45,13 +45,14 @@ class _Request:
     @property
     def texts(self) -> int:
         """How many texts count; a request without texts counts as one, because it gets a response."""
-        return max(1, len(self.item.texts))
+        return max(1, len(self.item.texts)) * max(1, self.item.targets)
 
     @property
     def likeness(self) -> Hashable:
         """Equal for requests that may share a job."""
-        alone = isinstance(self.item.rest, InvalidRequestError) or not 0 < len(self.item.texts) <= LARGE_VALUES
-        return self if alone else self.item.rest
+        item = self.item
+        alone = isinstance(item.rest, InvalidRequestError) or item.targets or not 0 < len(item.texts) <= LARGE_VALUES
+        return self if alone else item.rest
 
 
 class ManyStream:

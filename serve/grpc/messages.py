@@ -49,11 +49,12 @@ class RequestParser(Generic[AnyRequest]):
 
 @dataclass(slots=True)
 class Item:
-    """One message of a stream of requests: its id, its texts, and the bytes of the rest, or its error."""
+    """One message of a stream of requests: its id, its texts, the bytes of the rest, or its error, and its targets."""
 
     id: str
     texts: Sequence[str]
     rest: bytes | InvalidRequestError
+    targets: int = 0
 
 
 class ItemParser:
@@ -69,7 +70,7 @@ class ItemParser:
             item_id, texts = message.id, list(message.request.text)
             message.ClearField("id")
             message.request.ClearField("text")
-            return Item(item_id, texts, message.SerializeToString())
+            return Item(item_id, texts, message.SerializeToString(), len(message.request.target_languages))
         # Errors name the same fields as Translate.
         error = InvalidRequestError(message.field.removeprefix("request."), message.problem)
         return Item(_find_id(data), (), error)
@@ -154,6 +155,7 @@ def read_score_request(message: translation_pb2.ScoreRequest, deadline_seconds: 
 
 
 translate_response = message_writer(translation_pb2.TranslateResponse)
+target_message = message_writer(translation_pb2.TargetTranslations)
 detect_response = message_writer(translation_pb2.DetectResponse)
 score_response = message_writer(translation_pb2.ScoreResponse)
 model_message = message_writer(translation_pb2.Model)

@@ -48,12 +48,17 @@ class Lease:
 
 
 class Charge:
-    """The characters of one request. They count if the request succeeds or is canceled, or if `keep` was called."""
+    """The characters of one request. They count if the request succeeds or is canceled, or if `keep` was called.
+
+    Attributes:
+        failed: characters that do not count, of the parts of the request that failed.
+    """
 
     def __init__(self, lease: Lease, characters: int) -> None:
         self._lease = lease
         self._characters = characters
         self._kept = False
+        self.failed = 0
 
     def keep(self) -> None:
         """Counts the characters even if the request fails, because the client has a part of its answer."""
@@ -63,7 +68,7 @@ class Charge:
         """Ends the request, and returns how many characters count."""
         lease, characters = self._lease, self._characters
         lease.running -= characters
-        counted = characters if used or self._kept else 0
+        counted = characters - self.failed if used or self._kept else 0
         lease.used += counted
         lease.free += characters - counted
         lease.changed = True

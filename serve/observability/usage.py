@@ -42,6 +42,11 @@ class Timings:
         """Returns the times of consecutive parts of a request."""
         return cls(*(sum((getattr(part, name) for part in parts), 0.0) for name in cls.__slots__))
 
+    @classmethod
+    def longest(cls, parts: Sequence[Self]) -> Self:
+        """Returns the times of parts of a request that run together."""
+        return cls(*(max(getattr(part, name) for part in parts) for name in cls.__slots__))
+
 
 _TIMES = Timings.__slots__
 _times = attrgetter(*_TIMES)

@@ -8,10 +8,11 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from dragoman.serve.errors import ForbiddenError
+from dragoman.serve.errors import ForbiddenError, InvalidRequestError
 from dragoman.serve.memory.entry import Client, Pair
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.observability.request_metrics import NO_MODEL
@@ -23,9 +24,10 @@ from dragoman.serve.registry.mixed_texts import DetectedTexts, Parts
 from dragoman.serve.registry.pipeline import Pipeline
 from dragoman.serve.registry.registry import Presence, ServedModel, Uses
 from dragoman.serve.registry.route import Hop, Offers, find_hop, find_route, find_sources, has_several_sources
+from dragoman.serve.registry.targets import find_candidates, join_targets, split_targets, translate_together
 from dragoman.serve.translation import pivot
 from dragoman.serve.translation.attention import AttentionRequest, AttentionResponse
-from dragoman.serve.translation.detection import DetectResponse, best_guess, detect_languages
+from dragoman.serve.translation.detection import DetectedLanguage, DetectResponse, best_guess, detect_languages
 from dragoman.serve.translation.job import Job
 from dragoman.serve.translation.markup import PLAIN
 from dragoman.serve.translation.recall import find_known, find_recall
@@ -81,8 +83,10 @@ class Dispatcher:
         Args:
             record: receives model, direction and response.
 
-        Raises ServiceError if the translation fails.
+        Raises ServiceError if the translation fails; with several targets, if all of them fail.
         """
+        if request.target_languages:
+            return await self._translate_targets(request, record)
         if record.account is None:
             with self.lifecycle.begin_request():
                 return await self.translate_accepted(request, record)
@@ -104,6 +108,17 @@ class Dispatcher:
         with ExitStack() as uses:
             translator, job = await self._prepare(request, record, uses)
             return _complete(job, await translator.translate(job), record)
+
+    async def _translate_targets(self, request: TranslateRequest, record: RequestRecord) -> TranslationResponse:
+        """Returns the translations into each target, or its error. All targets are one request of a key."""
+        requests = self.split_targets(request, record)
+        characters = sum(map(len, request.text))
+        async with self.accept(record, characters * len(requests)):
+            outcomes = await translate_together(self.translate_accepted, requests, record)
+            response, failed = join_targets(request.target_languages, outcomes)
+            if record.charge is not None:
+                record.charge.failed = failed * characters
+            return response
 
     def _find_loaded(
         self, request: TranslateRequest, record: RequestRecord
@@ -169,6 +184,8 @@ class Dispatcher:
 
         Raises ServiceError if the translation fails, possibly after some deltas.
         """
+        if request.target_languages:
+            raise InvalidRequestError("target_languages", "expected none in a stream: name one target_language")
         async with self.accept_texts(record, request.text):
             if self._detects(request, record):
                 detected = await self._detect_sources(request, record)
@@ -248,6 +265,10 @@ class Dispatcher:
         """Accepts a request with these texts, as `accept`."""
         return self.accept(record, 0 if record.account is None else sum(map(len, texts)))
 
+    def split_targets(self, request: TranslateRequest, record: RequestRecord) -> list[TranslateRequest]:
+        """Returns the request of each target; raises InvalidRequestError if the targets are not a valid list."""
+        return split_targets(request, self._offers(request.model, record))
+
     def find_languages(self, request: TranslateRequest, record: RequestRecord) -> tuple[str, tuple[str, ...]]:
         """Returns the target of a request, and the source languages that its texts may have; translates nothing.
 
@@ -280,13 +301,19 @@ class Dispatcher:
     async def _detect_sources(self, request: TranslateRequest, record: RequestRecord) -> DetectedTexts:
         """Detects the language of each text of a request, among the target and what is translated into it."""
         self._models.text_limits.check_texts(request)
-        target, sources = find_sources(request, self._offers(request.model, record))
+        offers = self._offers(request.model, record)
+        target, sources = find_sources(request, offers)
         deadline_seconds = self._deadline(request.deadline_seconds)
-        markup = request.format not in ("", PLAIN)
-        candidates = (*sources, target)
-        found = await detect_languages(request.text, candidates, deadline_seconds, markup=markup)
+
+        async def detect() -> list[DetectedLanguage]:
+            markup = request.format not in ("", PLAIN)
+            candidates = find_candidates(request, offers) if request.shared else (*sources, target)
+            found = await detect_languages(request.text, candidates, deadline_seconds, markup=markup)
+            return [best_guess(result, candidates) for result in found]
+
+        languages = await (request.shared.once("languages", detect) if request.shared else detect())
         requested = request._replace(target_language=target, source_detected=True, deadline_seconds=deadline_seconds)
-        return DetectedTexts(requested, [best_guess(result, candidates) for result in found])
+        return DetectedTexts(requested, languages)
 
     def _deadline(self, deadline_seconds: float | None) -> float:
         """Returns the deadline of the client, or the default one from now on."""
@@ -381,11 +408,15 @@ class Dispatcher:
         glossary = [terms] * len(request.text) if indexes else ()
         job = first.limits.prepare(request_first, first_hop.direction, deadline_seconds, glossary, recall)
         place = last.limits.prepare(request_last, last_hop.direction, deadline_seconds, glossary)
+        # Without terms and memories, the first hop serves all targets, and reserves when it begins.
+        shared = None if indexes or recall or request.fairness_key else request.shared
         # All requests reserve in the order of model names: requests in opposite directions cannot deadlock.
-        ahead = [(first_hop.model, first, job), *([] if last is first else [(last_hop.model, last, place)])]
+        ahead = [] if shared else [(first_hop.model, first, job)]
+        ahead += [] if last is first else [(last_hop.model, last, place)]
         for _, pipeline, prepared in sorted(ahead, key=lambda item: item[0]):
             uses.enter_context(await pipeline.translator.reserve(prepared))
-        response = await first.translator.translate(job)
+        translate = partial(first.translator.translate, job)
+        response = await (shared.once((first_hop, first, first_options), translate) if shared else translate())
         between = Pivot(first_hop.direction.target, first_hop.model)
         with pivot.explained(between.language):
             request_last = pivot.ask_last(request_last, response)

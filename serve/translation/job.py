@@ -21,6 +21,7 @@ from dragoman.serve.translation.fields import DEFAULT_SEARCH, SearchFields
 from dragoman.serve.translation.large_work import SMALL_TEXT_BYTES, work_bytes
 from dragoman.serve.translation.markup import FEW_TAGGED_SENTENCES, SMALL_MARKUP_BYTES, Reading, SentenceMarkup
 from dragoman.serve.translation.response import Pivot, TranslationResponse
+from dragoman.serve.translation.shared_texts import SharedTexts
 
 if TYPE_CHECKING:
     from dragoman.serve.memory.store import Recall  # SQLAlchemy is slow
@@ -125,7 +126,7 @@ class Job:
         reading: of markup, placeholders and formatting; None: plain text.
         glossary: the terms of each text; empty: none.
         recall: finds sentences in memories, or the texts that come from one and stay as they are; None: none do.
-        split_sentences, priority, fairness_key: as of a `TranslateRequest`.
+        split_sentences, priority, fairness_key, shared: as of a `TranslateRequest`.
         scored: whether texts and prefixes are the pairs of a `ScoreRequest`.
         shares: how many of the texts each request has that shares the job; empty: the job is of one request.
         before: response and pivot of the hop before; None: a direct translation.
@@ -150,6 +151,7 @@ class Job:
     split_sentences: bool = False
     priority: int = 0
     fairness_key: FairnessKey | None = None
+    shared: SharedTexts | None = None
     scored: bool = False
     shares: Sequence[int] = ()
     before: tuple[TranslationResponse, Pivot] | None = None
@@ -165,6 +167,11 @@ class Job:
     def __post_init__(self) -> None:
         self.work_bytes = work_bytes((*self.texts, *self.target_prefixes))
         self.small = self.work_bytes <= SMALL_TEXT_BYTES
+
+    @property
+    def targets(self) -> int:
+        """Number of the targets of the client; the texts count for each."""
+        return 1 if self.shared is None else len(self.shared.targets)
 
     @property
     def protects(self) -> bool:

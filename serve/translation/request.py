@@ -24,6 +24,7 @@ from dragoman.serve.translation.fields import DEFAULT_SEARCH, OPTIONS, SearchFie
 from dragoman.serve.translation.job import Job, Known
 from dragoman.serve.translation.markup import PLAIN, TAG_FIELDS, Reading, read_markup, read_placeholders
 from dragoman.serve.translation.segments import TargetVocabulary
+from dragoman.serve.translation.shared_texts import SharedTexts
 
 if TYPE_CHECKING:
     from dragoman.serve.memory.store import Recall  # SQLAlchemy is slow
@@ -45,6 +46,7 @@ class TranslateRequest(NamedTuple):
     Attributes:
         source_language: ISO 639-1 code, or `AUTO`; empty: the only source of the target, else `AUTO`.
         target_language: ISO 639-1 code; may be empty where unambiguous.
+        target_languages: several targets in place of `target_language`; empty: there is one.
         model: name of the model; empty: the first one with the direction.
         allow_pivot: translate through a third language if no model has the direction.
         target_prefix: forced start of each translation; empty: none.
@@ -60,11 +62,13 @@ class TranslateRequest(NamedTuple):
         deadline_seconds: on the clock of `time.monotonic`; None: the server's default timeout.
         priority: a higher one starts earlier.
         fairness_key: stream of the request, which then waits for room instead of being refused; None: no stream.
+        shared: what requests of other targets have too; None: the client has one target.
     """
 
     text: Sequence[str] = ()
     source_language: str = ""
     target_language: str = ""
+    target_languages: Sequence[str] = ()
     model: str = ""
     allow_pivot: bool = False
     options: SearchFields = DEFAULT_SEARCH
@@ -83,6 +87,7 @@ class TranslateRequest(NamedTuple):
     deadline_seconds: float | None = None
     priority: int = 0
     fairness_key: FairnessKey | None = None
+    shared: SharedTexts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +219,7 @@ class TextLimits:
     def check_texts(self, request: TranslateRequest) -> None:
         """Checks the texts and their prefixes; raises InvalidRequestError naming the first invalid one."""
         texts, prefixes = request.text, request.target_prefix
-        self._check_count("text", len(texts))
+        self._check_count("text", len(texts), 1 if request.shared is None else len(request.shared.targets))
         if len(prefixes) not in (0, len(texts)):
             problem = f"{len(prefixes)} prefixes, expected none or one for each of {len(texts)} texts"
             raise InvalidRequestError("target_prefix", problem)
@@ -231,9 +236,10 @@ class TextLimits:
         self._check_count("text", len(texts))
         self._check("text[{}]", texts, blank=True)
 
-    def _check_count(self, field: str, count: int) -> None:
-        if not 1 <= count <= self.max_texts:
-            raise InvalidRequestError(field, f"{count} {field.removesuffix('s')}s, expected 1 to {self.max_texts}")
+    def _check_count(self, field: str, count: int, targets: int = 1) -> None:
+        if not 1 <= count * targets <= self.max_texts:
+            counted = f"{count} {field.removesuffix('s')}s" + (f" for each of {targets} targets" if targets > 1 else "")
+            raise InvalidRequestError(field, f"{counted}, expected 1 to {self.max_texts}")
 
     def _check(self, field: str, texts: Sequence[str], *, blank: bool = False) -> None:
         """Checks texts, whose indices complete the name of a field; `blank`: they may be blank."""
@@ -304,9 +310,10 @@ class RequestLimits(TextLimits):
             split_sentences=request.split_sentences,
             priority=request.priority,
             fairness_key=request.fairness_key,
+            shared=request.shared,
         )
-        if job.rows > self.max_rows:
-            texts = f"{len(job.texts)} texts of {options.rows} hypotheses each"
+        if job.rows * job.targets > self.max_rows:
+            texts = f"{len(job.texts) * job.targets} texts of {options.rows} hypotheses each"
             raise InvalidRequestError("text", f"{texts}, expected at most {self.max_rows} hypotheses in total")
         return job
 

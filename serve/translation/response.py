@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dragoman.serve.errors import ServiceError
 from dragoman.serve.memory.entry import Suggestion
 from dragoman.serve.observability.usage import RequestUsage, Timings
 from dragoman.serve.protect.alignment import Alignment
@@ -118,6 +119,46 @@ class Pivot:
     model: str
 
 
+@dataclass(frozen=True, slots=True)
+class TargetError:
+    """Why a target has no translations, as in a problem document.
+
+    Attributes:
+        status: that of HTTP.
+        field, retry_after_seconds: as of a `ServiceError`.
+    """
+
+    status: int = 0
+    detail: str = ""
+    reason: str = ""
+    field: str | None = None
+    retry_after_seconds: int | None = None
+
+    @classmethod
+    def of(cls, error: ServiceError) -> "TargetError":
+        """Returns the error of a target."""
+        return cls(error.http_status, str(error), error.reason, error.field, error.retry_after_seconds)
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+@dataclass(slots=True)
+class TargetTranslations:
+    """The translations into one of several targets, or its error.
+
+    Attributes:
+        target_language: as the client names it.
+        model, pivot: as of a `TranslationResponse`.
+    """
+
+    target_language: str
+    translations: tuple[Translation, ...] = ()
+    model: str = ""
+    pivot: Pivot | None = None
+    error: TargetError | None = None
+
+
 @dataclass(slots=True)
 class TranslationResponse:
     """One translation per text of the request, in its order.
@@ -125,12 +166,14 @@ class TranslationResponse:
     Attributes:
         model: name of the model, with a pivot that of the last hop; the dispatcher sets it.
         pivot: None: a direct translation.
+        targets: in the order of the request, which has several; `translations` is then empty. None: it has one.
     """
 
     translations: tuple[Translation, ...]
     timings: Timings
     model: str = ""
     pivot: Pivot | None = None
+    targets: tuple[TargetTranslations, ...] | None = None
 
     @property
     def usage(self) -> RequestUsage:

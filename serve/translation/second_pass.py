@@ -129,7 +129,7 @@ class SecondPass:
             sequences,
             deadline_seconds=job.deadline_seconds,
             priority=job.priority,
-            fairness_key=job.fairness_key,
+            fairness_key=job.fairness_key or job.shared,
             patient=True,
         ) as submission:
             await submission.change()

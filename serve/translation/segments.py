@@ -81,7 +81,8 @@ class TextModel:
         Raises InvalidRequestError if a sentence is too long, or its prefix exceeds the longest translation.
         """
         prefix, suffix = job.direction.source_prefix, self.source_suffix
-        encoded = self.tokenizer.encode_all([sentence.text for sentence in sentences])
+        texts = [sentence.text for sentence in sentences]
+        encoded = job.shared.encode(self.tokenizer, texts) if job.shared else self.tokenizer.encode_all(texts)
         for sentence, ids in zip(sentences, encoded, strict=True):
             sentence.source_ids = source_ids = (*prefix, *ids, *suffix)
             if len(source_ids) > self.max_source_tokens:

@@ -22,7 +22,7 @@ from dragoman.serve.scheduler.request_scheduler import RequestScheduler, Reserva
 from dragoman.serve.scheduler.stream_quota import StreamQuota
 from dragoman.serve.translation.attention import NO_HEADS, AttentionResponse, PairAttention, check_head
 from dragoman.serve.translation.cache import ResultCache
-from dragoman.serve.translation.job import Job, Sentence, characters_of
+from dragoman.serve.translation.job import Job, SegmentedText, Sentence, characters_of
 from dragoman.serve.translation.large_work import Pace, spread
 from dragoman.serve.translation.markup import SMALL_MARKUP_BYTES
 from dragoman.serve.translation.recall import answer, explain
@@ -225,21 +225,27 @@ class Translator:
 
     async def _segment(self, job: Job, reservation: Reservation) -> None:
         """Splits the texts into sentences with their terms, and reserves rows for more sentences than texts."""
-        if not job.split_sentences and job.reading is None:
-            cuts = list(map(uncut_text, job.texts))
+        if job.shared is None:
+            cuts = await self._cut(job)
         else:
-            max_sentences = self._scheduler.capacity_rows // job.options.rows
-            splitter = TextSplitter(job, partial(self._model.fits, job.direction.source_prefix), max_sentences)
-            if job.small and job.reading is None:
-                cuts = list(splitter.split(job.texts))
-            else:
-                large = job.reading is None or job.work_bytes > SMALL_MARKUP_BYTES
-                cuts = await spread(splitter.split, job.texts, job.deadline_seconds, large=large, characters=len)
+            before, texts = len(job.direction.source_prefix), (*job.texts, *job.target_prefixes)
+            key = (self, job.direction.source, before, texts, job.options, job.split_sentences)
+            cuts = await job.shared.once(key, partial(self._cut, job))
         job.fill(cuts if job.recall is None else await answer(job.recall, job, cuts))
         if len(job.sentences) > len(job.texts):
             await self._widen(job, reservation)
         if job.glossary:
             await self._spread(job, job.add_terms)
+
+    async def _cut(self, job: Job) -> list[SegmentedText]:
+        if not job.split_sentences and job.reading is None:
+            return list(map(uncut_text, job.texts))
+        max_sentences = self._scheduler.capacity_rows // (job.options.rows * job.targets)
+        splitter = TextSplitter(job, partial(self._model.fits, job.direction.source_prefix), max_sentences)
+        if job.small and job.reading is None:
+            return list(splitter.split(job.texts))
+        large = job.reading is None or job.work_bytes > SMALL_MARKUP_BYTES
+        return await spread(splitter.split, job.texts, job.deadline_seconds, large=large, characters=len)
 
     async def _widen(self, job: Job, reservation: Reservation) -> None:
         if job.shares:
@@ -283,7 +289,7 @@ class Translator:
             notifier=notifier,
             reservation=reservation,
             priority=job.priority,
-            fairness_key=job.fairness_key,
+            fairness_key=job.fairness_key or job.shared,
             patient=job.fairness_key is not None,
         )
 

@@ -65,6 +65,13 @@ def test_a_stream_has_the_same_text_without_the_language_token(served: LiveServi
     assert "".join(delta.delta.text for delta in deltas) == result.result.translations[0].text == text
 
 
+def test_several_targets_have_the_translations_of_a_request_for_each(served: LiveService) -> None:
+    answer = served.post({"text": TEXTS, "source_language": "en", "target_languages": ["de", "fr", "zh-Hant"]}).json()
+    for target in answer["targets"]:
+        found = [(item["text"], item["target_tokens"], item["score"]) for item in target["translations"]]
+        assert found == translated(served, "en", target["target_language"])
+
+
 def test_unknown_languages_are_refused_with_the_languages_of_the_model(served: LiveService) -> None:
     answer = served.post({"text": TEXTS, "source_language": "en", "target_language": "tlh"})
     assert answer.status_code == 400

@@ -17,6 +17,8 @@ from dragoman.serve.translation.response import (
     Alternative,
     Pivot,
     ScoreResponse,
+    TargetError,
+    TargetTranslations,
     TokenScore,
     TranslationResponse,
     TranslationScore,
@@ -45,7 +47,10 @@ DIFFERENT = {"tokens": TOKENS, "alternatives": ALTERNATIVES, "seed": 2**60, "cac
 TRANSLATION = made_translation('"\u00e4"', score=-0.1, normalized_score=-0.2, **DIFFERENT)
 BARE = replace(TRANSLATION, tokens=None, alternatives=(), seed=None, cached=None)
 LARGE = TranslationResponse((TRANSLATION, BARE, TRANSLATION), TIMINGS, "m", Pivot("fr", "p"))
-RESPONSES = (LARGE, TranslationResponse((BARE,), TIMINGS), TranslationResponse((), TIMINGS))
+TARGETS = (TargetTranslations("de", (TRANSLATION, BARE), "m", Pivot("fr", "p")), TargetTranslations("fr", (BARE,)))
+REFUSED = TargetTranslations("x", error=TargetError(400, "d", "invalid", "text[0]"))
+SEVERAL = TranslationResponse((), TIMINGS, targets=TARGETS)
+RESPONSES = (LARGE, SEVERAL, TranslationResponse((BARE,), TIMINGS), TranslationResponse((), TIMINGS))
 SCORE = TranslationScore(score=-1.0, tokens=TOKENS, source_tokens=3, target_tokens=2)
 SCORE_RESPONSE = ScoreResponse((SCORE,) * 5, TIMINGS, "m")
 
@@ -53,7 +58,9 @@ SCORE_RESPONSE = ScoreResponse((SCORE,) * 5, TIMINGS, "m")
 @pytest.mark.parametrize("response", RESPONSES)
 def test_pieces_of_a_translation_make_up_the_whole(response: TranslationResponse) -> None:
     whole = translate_response(response)
-    assert asyncio.run(write_json(response, TRANSLATIONS)) == TRANSLATIONS.dump_json(response, exclude_none=True)
+    refused = replace(response, targets=(*(response.targets or ()), REFUSED))
+    for written in (response, refused):
+        assert asyncio.run(write_json(written, TRANSLATIONS)) == TRANSLATIONS.dump_json(written, exclude_none=True)
     assert asyncio.run(write_translation_message(response)) == whole
     assert asyncio.run(write_stream_message(response)).result == whole
 

@@ -115,7 +115,13 @@ def test_a_request_has_the_fields_of_its_message() -> None:
     sent: dict[str, Any] = {"text": ["a", "b"], "target_prefix": ["x", ""], "format": "html", "split_sentences": False}
     sent |= {"source_language": "en", "target_language": "de", "model": "m", "allow_pivot": True}
     sent |= {"ignore_tags": ["a"], "splitting_tags": ["b", "c"], "non_splitting_tags": ["d"]}
-    sent |= {"placeholders": ["all"], "preserve_formatting": True, "glossary": ["i"], "memory": ["j"]}
+    sent |= {
+        "placeholders": ["all"],
+        "preserve_formatting": True,
+        "glossary": ["i"],
+        "memory": ["j"],
+        "target_languages": ["k"],
+    }
     terms: Any = [{"source": "c", "targets": ["d", "e"], "match_case": True}, {"source": "f"}]
     message = messages.TranslateRequest(**sent, terms=terms)
     item = ItemParser(100).parse(messages.TranslateManyRequest(id="1", request=message).SerializeToString())
@@ -195,7 +201,10 @@ def test_a_value_survives_the_round_trip_through_its_message(message: Any, value
         *((messages.Translation, response.Translation), (messages.Alternative, response.Alternative)),
         *((messages.Alignment, Alignment), (messages.Span, Span), (messages.Link, Link)),
         *((messages.TranslationDelta, response.TranslationDelta), (messages.ScoreResponse, response.ScoreResponse)),
-        (messages.TranslationScore, response.TranslationScore),
+        *(
+            (messages.TranslationScore, response.TranslationScore),
+            (messages.TargetTranslations, response.TargetTranslations),
+        ),
     ],
 )
 def test_every_attribute_is_a_field_and_every_field_an_attribute(message: Any, kind: Any) -> None:
