@@ -91,7 +91,8 @@ def importing(path: Path) -> Iterator[None]:
     except TokenizerError as error:
         raise ImportedModelError(f"{path}: {error}") from error
     except OSError as error:
-        raise ImportedModelError(f"{error.filename or path}: {error.strerror or error}") from error
+        problem = error.strerror or f"cannot be imported: {type(error).__name__}: {error}"
+        raise ImportedModelError(f"{error.filename or path}: {problem}") from error
     except Exception as error:
         raise ImportedModelError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
 
