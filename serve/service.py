@@ -295,7 +295,7 @@ class Service:
             await self.core.on_demand.stop()
         await self.keeper.stop()
         await self.models.stop()
-        await self.core.security.close()
+        await self.core.security.accounts.close()
         self.core.sandbox.close()
         if self.core.state is not None:
             self.core.state.close()

@@ -203,10 +203,6 @@ class Security:
         await self.accounts.write()
         await self.authenticator.refresh_stored()
 
-    async def close(self) -> None:
-        """Writes the final counts of keys."""
-        await self.accounts.close()
-
 
 def _open_tls(settings: ServeSettings) -> Tls | None:
     certificate, key, client_ca = settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file

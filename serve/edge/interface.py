@@ -44,15 +44,18 @@ class Interface(Protocol):
 
     Attributes:
         reads_keys: its handlers authenticate each request, because a key may be in the body.
+        methods: labels in the metrics by path; other paths need no model.
     """
 
     reads_keys: bool = False
+    methods: Mapping[str, Method] = {}
 
     def owns(self, path: str) -> bool:
         """Returns whether a path belongs to the interface, even if no route has it."""
 
     def find_method(self, path: str) -> Method | None:
         """Returns the label of a path in the metrics; None: it needs no model."""
+        return self.methods.get(path)
 
     def is_open_to_pages(self, path: str) -> bool:  # noqa: ARG002 - by default, no path is
         """Returns whether pages of any origin may send requests to a path."""

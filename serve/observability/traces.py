@@ -23,20 +23,17 @@ Facts = Mapping[str, str | int | float]
 
 
 class Trace:
-    """The trace of one sampled request."""
+    """The trace of one sampled request, which is the current one of the task until `leave`."""
 
     def __init__(self, tracer: "Tracer", span: "Span") -> None:
+        self._token = _current.set(self)
         self._tracer = tracer
         self._span = span
         # Converts the monotonic clock to the time of day.
         self._offset_seconds = time.time() - time.monotonic()
 
-    def enter(self) -> None:
-        """Makes this the current trace of the task."""
-        self._token = _current.set(self)
-
     def leave(self) -> None:
-        """Ends `enter`."""
+        """Makes the trace before this one the current one again."""
         _current.reset(self._token)
 
     @property
@@ -122,17 +119,12 @@ def tracing() -> bool:
 
 def begin_trace(name: str, protocol: str, headers: Mapping[str, str]) -> Trace | None:
     """Starts the current trace of a sampled request, which may continue that of the headers; the caller ends it."""
-    trace = None if _provider is None else _sampled(_provider, name, protocol, headers)
-    if trace is not None:
-        trace.enter()
-    return trace
-
-
-def _sampled(provider: "TracerProvider", name: str, protocol: str, headers: Mapping[str, str]) -> Trace | None:
+    if _provider is None:
+        return None
     from opentelemetry.trace import SpanKind  # noqa: PLC0415 - only if traces are enabled
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
-    tracer = provider.get_tracer(SERVICE_NAME)
+    tracer = _provider.get_tracer(SERVICE_NAME)
     parent = TraceContextTextMapPropagator().extract(headers)
     attributes = {f"{SERVICE_NAME}.protocol": protocol}
     span = tracer.start_span(name, parent, SpanKind.SERVER, attributes)

@@ -25,13 +25,11 @@ METHODS: dict[str, Method] = {
 class RestInterface(Interface):
     """The own REST interface, which answers errors with problem documents."""
 
+    methods = METHODS
+
     def owns(self, path: str) -> bool:  # noqa: ARG002 - it owns what no other interface does
         """Returns true."""
         return True
-
-    def find_method(self, path: str) -> Method | None:
-        """Returns the label of a path in the metrics; None: it needs no model."""
-        return METHODS.get(path)
 
     def write_error(self, error: ServiceError, request_id: str) -> Response:
         """Returns the response to a failed request."""

@@ -37,7 +37,7 @@ from dragoman.serve.edge.form_parser import FORM, MULTIPART
 from dragoman.serve.edge.interface import Interface, error_documentation, json_response
 from dragoman.serve.edge.parameters import ParameterReader, Parameters
 from dragoman.serve.edge.problems import error_headers
-from dragoman.serve.edge.route_table import DEEPL, Route, RouteGroup
+from dragoman.serve.edge.route_table import DEEPL, Route
 from dragoman.serve.edge.schemas import JSON, TEXT, object_of
 from dragoman.serve.errors import (
     DocumentNotReadyError,
@@ -50,7 +50,6 @@ from dragoman.serve.glossaries.reader import GlossaryReader
 from dragoman.serve.glossaries.store import GlossaryStore
 from dragoman.serve.host.tables import read_table
 from dragoman.serve.keys.account import Account
-from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.mixed_texts import SourceText, with_languages
 from dragoman.serve.translation.fields import DEFAULT_SEARCH, SearchFields
@@ -89,7 +88,7 @@ _OWN_PATHS = ("/v2/document", "/v2/glossaries", "/v2/glossary-language-pairs", "
 
 
 class DeepLHttp(Interface):
-    """Builds the routes; its methods are the handlers."""
+    """The routes; its methods are the handlers."""
 
     reads_keys = True
 
@@ -117,21 +116,18 @@ class DeepLHttp(Interface):
         self._authenticator = authenticator
         self._texts = texts
         self._languages = texts.languages
-        self._prefix = prefix
+        self.methods = {f"{prefix}{_TRANSLATE}": "deepl"}
         self._receive = partial(self._read, reader)
         receive_large = partial(self._read, documents.reader)
         self._glossaries = DeepLGlossaries(glossaries, glossary_files, self._languages, self._receive, receive_large)
         self._documents = DeepLDocuments(documents, self._languages, self._receive, receive_large)
+        self.routes = group_routes(prefix, self._routes(), _describe, DEEPL)
         self._paths = frozenset(f"{prefix}{path}" for path in (*_OWN_PATHS, *(path for _, path, _ in self._routes())))
         self._below = tuple(f"{path}/" for path in self._paths)
 
     def owns(self, path: str) -> bool:
         """Returns whether a path is one of DeepL's, also if this server lacks its function."""
         return path in self._paths or path.startswith(self._below)
-
-    def find_method(self, path: str) -> Method | None:
-        """Returns the label of translations."""
-        return "deepl" if path == f"{self._prefix}{_TRANSLATE}" else None
 
     def headers(self, request_id: str) -> Mapping[str, str]:
         """Returns the header that clients show in their errors."""
@@ -154,11 +150,6 @@ class DeepLHttp(Interface):
         if isinstance(error, RefusedError) and error.more:
             body["detail"] = error.more
         return JSONResponse(body, error.status_code, dict(error.headers or {}))
-
-    @property
-    def routes(self) -> RouteGroup:
-        """The routes."""
-        return group_routes(self._prefix, self._routes(), _describe, DEEPL)
 
     def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
         for method in ("GET", "POST"):

@@ -16,12 +16,11 @@ from dragoman.serve.edge.auth import Authenticator
 from dragoman.serve.edge.interface import Interface, Routes, error_documentation, json_response
 from dragoman.serve.edge.parameters import ParameterReader, Parameters
 from dragoman.serve.edge.problems import error_headers
-from dragoman.serve.edge.route_table import GOOGLE, Route, RouteGroup
+from dragoman.serve.edge.route_table import GOOGLE, Route
 from dragoman.serve.edge.schemas import INTEGER, TEXT, object_of
 from dragoman.serve.errors import ServiceError
 from dragoman.serve.host.tables import read_table
 from dragoman.serve.languages.names import language_name
-from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.mixed_texts import with_languages
 from dragoman.serve.translation.detection import best_guess
@@ -48,7 +47,7 @@ def _describe(route: Route) -> dict[str, Any]:
 
 
 class GoogleHttp(Interface):
-    """Builds the routes; its methods are the handlers."""
+    """The routes; its methods are the handlers."""
 
     reads_keys = True
 
@@ -67,14 +66,12 @@ class GoogleHttp(Interface):
         self._reader = reader
         self._authenticator = authenticator
         self._path = f"{prefix}{_PATH}"
+        self.methods = {self._path: "google"}
+        self.routes = group_routes(self._path, self._routes(), _describe, GOOGLE)
 
     def owns(self, path: str) -> bool:
         """Returns whether a path is one of the routes."""
         return path == self._path or path.startswith(f"{self._path}/")
-
-    def find_method(self, path: str) -> Method | None:
-        """Returns the label of translations."""
-        return "google" if path == self._path else None
 
     def write_error(self, error: ServiceError, request_id: str) -> Response:  # noqa: ARG002 - bodies have no id
         """Returns the response to a failed request."""
@@ -84,11 +81,6 @@ class GoogleHttp(Interface):
         """Returns the response to an HTTP error."""
         name = "NOT_FOUND" if error.status_code == HTTPStatus.NOT_FOUND else "INVALID_ARGUMENT"
         return _error(error.status_code, error.detail, name, error.headers or {})
-
-    @property
-    def routes(self) -> RouteGroup:
-        """The routes."""
-        return group_routes(self._path, self._routes(), _describe, GOOGLE)
 
     def _routes(self) -> Routes:
         for method in ("GET", "POST"):

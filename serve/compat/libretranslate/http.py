@@ -36,7 +36,6 @@ from dragoman.serve.languages.names import language_name
 from dragoman.serve.memory.corrections import Correction, CorrectionStore
 from dragoman.serve.memory.entry import Client, Entry, Pair
 from dragoman.serve.observability.logs import RequestRecord
-from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.mixed_texts import Parts, SourceText, translate_texts, with_languages
 from dragoman.serve.registry.registry import ModelRegistry
@@ -115,6 +114,7 @@ class LibreTranslateHttp(Interface):
         self._texts = CompatibleTexts(dispatcher, models, placeholders=settings.compatible_placeholders)
         self._languages = self._texts.languages
         self._prefix = prefix
+        self.methods = {f"{prefix}/translate": "libretranslate"}
         self._receive = partial(self._read, reader)
         receive_large = partial(self._read, documents.reader)
         self._files = LibreTranslateFiles(
@@ -129,10 +129,6 @@ class LibreTranslateHttp(Interface):
     def owns(self, path: str) -> bool:
         """Returns whether a path is one of the routes."""
         return path in self._paths or path.startswith(f"{self._prefix}{DOWNLOAD}/")
-
-    def find_method(self, path: str) -> Method | None:
-        """Returns the label of translations."""
-        return "libretranslate" if path == f"{self._prefix}/translate" else None
 
     def is_open_to_pages(self, path: str) -> bool:
         """Returns whether pages of any origin may send requests to a path: not if it stores something."""

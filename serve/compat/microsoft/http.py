@@ -17,13 +17,12 @@ from dragoman.serve.edge.bodies import SMALL_BODY_BYTES
 from dragoman.serve.edge.interface import Interface, Routes, error_documentation, json_response
 from dragoman.serve.edge.problems import error_headers
 from dragoman.serve.edge.reader import RequestReader
-from dragoman.serve.edge.route_table import MICROSOFT, Route, RouteGroup
+from dragoman.serve.edge.route_table import MICROSOFT, Route
 from dragoman.serve.edge.schemas import INTEGER, TEXT, object_of
 from dragoman.serve.edge.value_limit import check_json
 from dragoman.serve.errors import QuotaExceededError, ServiceError
 from dragoman.serve.host.tables import read_table
 from dragoman.serve.languages.names import language_name
-from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.mixed_texts import with_languages
 from dragoman.serve.translation.detection import DetectedLanguage, Detection, best_guess
@@ -58,7 +57,7 @@ def _describe(route: Route) -> dict[str, Any]:
 
 
 class MicrosoftHttp(Interface):
-    """Builds the routes; its methods are the handlers."""
+    """The routes; its methods are the handlers."""
 
     reads_keys = True
 
@@ -84,16 +83,13 @@ class MicrosoftHttp(Interface):
         self._reader = reader
         self._authenticator = authenticator
         self._max_values = max_values
-        self._prefix = prefix
+        self.methods = {f"{prefix}/translate": "microsoft"}
+        self.routes = group_routes(prefix, self._routes(), _describe, MICROSOFT)
         self._paths = {f"{prefix}{path}" for path in (*_MISSING, *(path for _, path, _ in self._routes()))}
 
     def owns(self, path: str) -> bool:
         """Returns whether a path is one of Microsoft's, also if this server lacks its function."""
         return path in self._paths
-
-    def find_method(self, path: str) -> Method | None:
-        """Returns the label of translations."""
-        return "microsoft" if path == f"{self._prefix}/translate" else None
 
     def headers(self, request_id: str) -> Mapping[str, str]:
         """Returns the header that clients show in their errors."""
@@ -108,11 +104,6 @@ class MicrosoftHttp(Interface):
         """Returns the response to an HTTP error."""
         number = error.number if isinstance(error, RefusedError) else _INVALID
         return _error(error.status_code, number, error.detail, error.headers or {})
-
-    @property
-    def routes(self) -> RouteGroup:
-        """The routes."""
-        return group_routes(self._prefix, self._routes(), _describe, MICROSOFT)
 
     def _routes(self) -> Routes:
         yield "POST", "/translate", self.translate

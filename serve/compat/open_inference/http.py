@@ -80,7 +80,7 @@ def _write_error(error: ServiceError) -> JSONResponse:
 
 
 class OpenInferenceHttp(Interface):
-    """Builds the routes; its methods are the handlers."""
+    """The routes; its methods are the handlers."""
 
     def __init__(self, open_inference: protocol.OpenInference, reader: RequestReader, max_values: int) -> None:
         self._open_inference = open_inference
@@ -88,6 +88,7 @@ class OpenInferenceHttp(Interface):
         self._indexes = BodyParser(http_body.IndexBody, max_values)
         self._inferences = BodyParser(http_body.InferBody, max_values)
         self._generations = BodyParser(http_body.GenerateBody, max_values)
+        self.routes = RouteGroup(tuple(self._routes()), describe_route, OPEN_INFERENCE)
 
     def owns(self, path: str) -> bool:
         """Returns whether a path is below that of the protocol."""
@@ -101,11 +102,6 @@ class OpenInferenceHttp(Interface):
     def write_error(self, error: ServiceError, request_id: str) -> JSONResponse:  # noqa: ARG002 - it is in a header
         """Returns the response to a failed request."""
         return _write_error(error)
-
-    @property
-    def routes(self) -> RouteGroup:
-        """The routes."""
-        return RouteGroup(tuple(self._routes()), describe_route, OPEN_INFERENCE)
 
     def _routes(self) -> Iterator[Route]:
         yield Route("GET", PREFIX, self.server)
