@@ -25,8 +25,10 @@ find "${DRAGOMAN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/dragoman}/names" -name "
 PREAMBLES = {
     "bash": f"""
 _dragoman_models() {{
-  local IFS=$'\\n'
-  compgen -W "$({INSTALLED})" -- "$1"
+  local name
+  while IFS= read -r name; do
+    if [[ $name == "$1"* ]]; then printf '%q\\n' "$name"; fi
+  done < <({INSTALLED})
   compgen -d -- "$1"
 }}""",
     "zsh": f"""

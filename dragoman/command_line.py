@@ -69,7 +69,10 @@ def main() -> None:
     _give_a_size_to_progress_bars()
     arguments = sys.argv[1:]
     try:
-        _choose(arguments)
+        try:
+            _choose(arguments)
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:

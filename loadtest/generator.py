@@ -210,7 +210,7 @@ class Generators:
                 await asyncio.to_thread(line.send, Order(plan.share(number, count), start_seconds, share))
                 while (samples := await asyncio.to_thread(line.recv)) is not None:
                     on_samples(samples)
-            except (EOFError, ConnectionError) as error:
+            except (EOFError, OSError) as error:  # the second one in the middle of a message
                 if not may_be_lost:
                     process.join(END_SECONDS)
                     problem = f"a load generator process exited with status {process.exitcode}"

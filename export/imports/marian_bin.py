@@ -47,7 +47,7 @@ def read_marian_bin(path: Path, content: bytes) -> dict[str, object]:
     for (_, kind, _, data_bytes), name, shape in zip(headers, names, shapes, strict=True):
         data = reader.take("u1", data_bytes)
         if not name.endswith(ACTIVATION_SCALE):
-            found[name] = _tensor(f"{path}: {name}", kind, shape, data)
+            found[name] = _tensor(f"{path}: {name}", kind, shape, data, is_transposed=EMBEDDINGS not in name)
     return found
 
 
@@ -68,7 +68,9 @@ class _Reader:
         return np.frombuffer(self._content, kind, count, start)
 
 
-def _tensor(name: str, kind: int, shape: tuple[int, ...], data: NDArray[np.uint8]) -> StoredArray | NDArray[Any]:
+def _tensor(
+    name: str, kind: int, shape: tuple[int, ...], data: NDArray[np.uint8], *, is_transposed: bool
+) -> StoredArray | NDArray[Any]:
     """Returns a tensor of its data, which may have padding; `name` has the path of the file."""
     if any(size <= 0 for size in shape):
         raise ImportedModelError(f"{name}: shape {shape}: expected sizes above 0")
@@ -84,7 +86,6 @@ def _tensor(name: str, kind: int, shape: tuple[int, ...], data: NDArray[np.uint8
     multiplier = data[size : size + 4].view("<f4")[0]
     if not multiplier > 0 or len(shape) != MATRIX:
         raise ImportedModelError(f"{name}: multiplier {multiplier}: expected a matrix and above 0")
-    is_transposed = EMBEDDINGS not in name
     integers = values.reshape(shape[::-1] if is_transposed else shape)
     weights = StoredArray(integers.shape, np.float32, lambda: np.divide(integers, multiplier, dtype=np.float32))
     return weights.T if is_transposed else weights

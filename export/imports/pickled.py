@@ -25,9 +25,10 @@ from dragoman.export.imports.stored import ArrayFile, StoredArray, from_bfloat16
 from dragoman.serve.host.tables import read_table
 
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
-# Operations of a pickle, and axes of a tensor, that no known checkpoint reaches.
+# Operations of a pickle, axes of a tensor, and arguments of its function, that no known checkpoint reaches.
 MAX_OPERATIONS = 1_000_000
 MAX_AXES = 8
+MAX_ARGUMENTS = 8
 # The operations of a file of tensors, as Python's unpickler names them.
 OPERATIONS = re.compile(
     r"proto|frame|stop|mark|none|true|false|global|(short_)?binunicode8?|binfloat|binint[12]?|long[14]|tuple[123]?|"
@@ -210,6 +211,12 @@ class Interpreter(pickle._Unpickler):  # noqa: SLF001 - the one in Python, whose
     def persistent_load(self, identity: object) -> Storage:
         """Returns the storage of an identity."""
         return _storage(identity)
+
+    def load_reduce(self) -> None:
+        """Calls a function; raises PickledError if its arguments are not a tuple as short as those of tensors."""
+        if not isinstance(self.stack[-1], tuple) or len(self.stack[-1]) > MAX_ARGUMENTS:
+            raise PickledError("damaged: expected the arguments of a tensor")
+        super().load_reduce()  # type: ignore[misc]  # it is private
 
     def load_empty_dictionary(self) -> None:
         """Makes a dictionary."""

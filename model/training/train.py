@@ -34,8 +34,8 @@ from dragoman.model.training.inputs import Inputs
 from dragoman.model.training.module import DivergedError, TranslationData, TranslationModule
 from dragoman.model.training.trainer import HardwareConfig, ValidationTranslation, check_hardware, make_trainer
 
-# The exit status of shells after Ctrl-C.
-INTERRUPTED = 130
+# The exit statuses of shells after Ctrl-C and after SIGTERM.
+INTERRUPTED, TERMINATED = 130, 143
 
 
 class RecipeSource(PydanticBaseSettingsSource):
@@ -226,9 +226,10 @@ def _fit(trainer: lightning.Trainer, module: TranslationModule, batches: Transla
     except DivergedError as error:
         kept = f"the checkpoint before it is {last}" if last.exists() else "there is no checkpoint before it"
         raise SystemExit(f"dragoman train: {error}; {kept}; use a lower learning rate or a safer precision") from error
-    except SystemExit as end:  # Lightning raises it on Ctrl-C
+    except SystemExit as end:  # Lightning raises it on Ctrl-C and SIGTERM
         advice = f"run the same command again to resume from {last}"
-        raise ended(f"dragoman train: interrupted; {advice}", INTERRUPTED) from end
+        status = TERMINATED if end.code == TERMINATED else INTERRUPTED
+        raise ended(f"dragoman train: interrupted; {advice}", status) from end
 
 
 def _report_too_long(segmentation: Segmentation, name: str) -> None:

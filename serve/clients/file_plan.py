@@ -81,7 +81,11 @@ class FilePlan:
             visible = (name for name in sorted(folders) if not name.startswith("."))
             # The translations of an earlier call are no sources.
             folders[:] = [name for name in visible if os.path.realpath(parent / name) != real_out]
-            yield from ((parent / name, out / below) for name in sorted(names) if self._is_wanted(below / name))
+            for name in sorted(names):
+                file = parent / name
+                # A reader would wait at a pipe. A broken link fails by its name.
+                if self._is_wanted(below / name) and (file.is_file() or file.is_symlink()):
+                    yield file, out / below
 
     def _is_wanted(self, path: Path) -> bool:
         text = path.as_posix()
@@ -97,7 +101,7 @@ class FilePlan:
         fields = {"stem": file.stem, "suffix": file.suffix, "source": self.source, "target": self.target}
         try:
             name = pattern.format_map(fields)
-        except (LookupError, ValueError, AttributeError) as error:
+        except (LookupError, ValueError, AttributeError, TypeError) as error:
             raise UsageError(f"--name: {pattern!r}, expected only the fields {', '.join(fields)}") from error
         if name in ("", ".", "..") or "/" in name:
             raise UsageError(f"--name: {pattern!r} gives {name!r}, expected the name of a file")

@@ -53,7 +53,7 @@ async def translate_files(files: Files, translate: Callable[[Path, Path], Awaita
     counts = {"translated": 0, "kept": 0, "skipped": len(files.unknown), "failed": 0}
     several = sum(map(len, files)) > 1
     for file, out in tqdm(files.outputs.items(), unit=" files", disable=None if several else True):
-        if not overwrite and out.exists():
+        if not overwrite and os.path.lexists(out):  # noqa: ASYNC240 - of one path
             _note(f"{file}: kept {out}, which --overwrite replaces")
             counts["kept"] += 1
             continue

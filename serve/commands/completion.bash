@@ -8,7 +8,7 @@
 _shtab_dragoman_corpus_subparsers=(included)
 _shtab_dragoman_keys_subparsers=(create list show change revoke usage)
 _shtab_dragoman_glossaries_subparsers=(create list show delete)
-_shtab_dragoman_memory_subparsers=(import export list delete)
+_shtab_dragoman_memory_subparsers=(import export list index delete)
 _shtab_dragoman_corrections_subparsers=(list export approve)
 _shtab_dragoman_load_subparsers=(self-test chaos report soak)
 _shtab_dragoman_subparsers=(version help corpus data train plan consensus export inspect calibrate shortlist verify pull models remove serve keys glossaries memory corrections demo translate mcp align evaluate bench load completion)
@@ -45,6 +45,7 @@ _shtab_dragoman_glossaries_option_strings=(-h --help)
 _shtab_dragoman_memory_import_option_strings=(-h --help --state-dir --state-url)
 _shtab_dragoman_memory_export_option_strings=(-h --help --state-dir --state-url)
 _shtab_dragoman_memory_list_option_strings=(-h --help --as-json --json --state-dir --state-url)
+_shtab_dragoman_memory_index_option_strings=(-h --help --state-dir --state-url)
 _shtab_dragoman_memory_delete_option_strings=(-h --help --state-dir --state-url --origin --author --before-seconds)
 _shtab_dragoman_memory_option_strings=(-h --help)
 _shtab_dragoman_corrections_list_option_strings=(-h --help --as-json --json --state-dir --state-url --terms --no-terms)
@@ -57,7 +58,7 @@ _shtab_dragoman_mcp_option_strings=(-h --help --api-key --tls --no-tls --tls-ca-
 _shtab_dragoman_align_option_strings=(-h --help --data --split --multi30k-folder --reference --head --shift --no-shift --both-ways --no-both-ways --output)
 _shtab_dragoman_evaluate_option_strings=(-h --help --api-key --tls --no-tls --tls-ca-file --tls-certificate-file --tls-key-file --data --split --multi30k-folder --baseline --beam-size --length-penalty --no-repeat-ngram-tokens --literature --no-literature --output --json-file --json --minimum-bleu --minimum-exact)
 _shtab_dragoman_bench_option_strings=(-h --help --plan --set --rounds --out --document --show-plan --no-show-plan)
-_shtab_dragoman_load_self_test_option_strings=(-h --help --rate --duration-seconds --stall-seconds --percentile --processes --max-lag-seconds)
+_shtab_dragoman_load_self_test_option_strings=(-h --help --rate --duration-seconds --stall-seconds)
 _shtab_dragoman_load_chaos_option_strings=(-h --help --rate --sentences --source-language --target-language --seed --balance --nginx --only --round-seconds --repeat --timeout-seconds)
 _shtab_dragoman_load_report_option_strings=(-h --help --out)
 _shtab_dragoman_load_soak_option_strings=(-h --help --rate --sentences --source-language --target-language --seed --duration-seconds --every-seconds)
@@ -122,6 +123,7 @@ _shtab_dragoman_memory_import___state_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_dragoman_memory_export_pos_1_COMPGEN=_shtab_compgen_files
 _shtab_dragoman_memory_export___state_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_dragoman_memory_list___state_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_dragoman_memory_index___state_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_dragoman_memory_delete___state_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_dragoman_corrections_list___state_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_dragoman_corrections_export_pos_0_COMPGEN=_shtab_compgen_files
@@ -200,14 +202,14 @@ _shtab_dragoman_keys_create___period_choices=(day month ever)
 _shtab_dragoman_keys_change___period_choices=(day month ever)
 _shtab_dragoman_keys_pos_0_choices=(create list show change revoke usage)
 _shtab_dragoman_glossaries_pos_0_choices=(create list show delete)
-_shtab_dragoman_memory_pos_0_choices=(import export list delete)
+_shtab_dragoman_memory_pos_0_choices=(import export list index delete)
 _shtab_dragoman_corrections_pos_0_choices=(list export approve)
 _shtab_dragoman_translate___csv_formulas_choices=(escape keep)
 _shtab_dragoman_translate___format_choices=(text html xml)
 _shtab_dragoman_translate___alignments_choices=(words tokens)
 _shtab_dragoman_align___split_choices=(train validation test)
 _shtab_dragoman_evaluate___split_choices=(train validation test)
-_shtab_dragoman_bench_pos_0_choices=(offline online service profile)
+_shtab_dragoman_bench_pos_0_choices=(offline online service profile memories)
 _shtab_dragoman_load_chaos___balance_choices=(nginx clients)
 _shtab_dragoman_load_pos_0_choices=(self-test chaos report soak)
 _shtab_dragoman_completion_pos_0_choices=(bash zsh fish)
@@ -354,6 +356,8 @@ _shtab_dragoman_memory_list__h_nargs=0
 _shtab_dragoman_memory_list___help_nargs=0
 _shtab_dragoman_memory_list___as_json_nargs=0
 _shtab_dragoman_memory_list___json_nargs=0
+_shtab_dragoman_memory_index__h_nargs=0
+_shtab_dragoman_memory_index___help_nargs=0
 _shtab_dragoman_memory_delete__h_nargs=0
 _shtab_dragoman_memory_delete___help_nargs=0
 _shtab_dragoman_memory_pos_0_nargs=A...
@@ -454,8 +458,10 @@ _shtab_dragoman___help_nargs=0
 # Custom Preamble
 
 _dragoman_models() {
-  local IFS=$'\n'
-  compgen -W "$(find "${DRAGOMAN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/dragoman}/names" -name "*.json" -exec sed -n -e "s/^ *\"name\": \"\(.*\)\",*$/\1/p" -e "s/^ *\"model\": \"\(.*\)\",*$/\1/p" -e "s/^ *\"\([a-zA-Z_]*-[a-zA-Z_]*\)\",*$/\1/p" {} + 2>/dev/null | sort -u)" -- "$1"
+  local name
+  while IFS= read -r name; do
+    if [[ $name == "$1"* ]]; then printf '%q\n' "$name"; fi
+  done < <(find "${DRAGOMAN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/dragoman}/names" -name "*.json" -exec sed -n -e "s/^ *\"name\": \"\(.*\)\",*$/\1/p" -e "s/^ *\"model\": \"\(.*\)\",*$/\1/p" -e "s/^ *\"\([a-zA-Z_]*-[a-zA-Z_]*\)\",*$/\1/p" {} + 2>/dev/null | sort -u)
   compgen -d -- "$1"
 }
 # End Custom Preamble

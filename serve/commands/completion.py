@@ -12,7 +12,7 @@ Shell = Literal["bash", "zsh", "fish"]
 class CompletionCommand(BaseSettings):
     """Print a script that completes commands, options, their values and names of installed models.
 
-    The script starts no other program than find and sed. Save it where the shell looks for it: as
+    The script starts only find, sed and sort, that of fish also sh. Save it where the shell looks for it: as
     ~/.local/share/bash-completion/completions/dragoman, as _dragoman in a folder of $fpath of zsh, or as
     ~/.config/fish/completions/dragoman.fish.
     """

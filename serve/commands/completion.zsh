@@ -95,6 +95,7 @@ _shtab_dragoman_memory_commands() {
     delete:'Delete a shared memory, or its entries of an origin, an author, or before a time.'
     export:'Write the entries of a shared memory to a file.'
     import:'Add the pairs of a file to a shared memory, which is made if it is missing. Running servers have them at once.'
+    index:'Build the index of similar texts of all memories again. Entries of early versions have none.'
     list:'List the shared memories.'
   )
   _describe 'dragoman memory commands' _commands
@@ -131,7 +132,7 @@ _shtab_dragoman_bench_options=(
   "--out[Folder for QUESTION.md and QUESTION.json]:FOLDER:_files -/"
   "--document[Markdown file\; the tables replace its \<\!-- QUESTION --\> section]:FILE:_files"
   {--show-plan,--no-show-plan}"[Print the plan with its defaults, and exit]"
-  ":What to measure:(offline online service profile)"
+  ":What to measure:(offline online service profile memories)"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -529,9 +530,6 @@ _shtab_dragoman_load_self_test_options=(
   "--rate[Requests per second, at equal intervals]:RATE:"
   "--duration-seconds[Length of each of the two runs]:SECONDS:"
   "--stall-seconds[Length of the server\'s stall, a third into the run]:SECONDS:"
-  "--percentile[Latency percentile to compare]:PERCENT:"
-  "--processes[Processes that generate load\; after the stall all answers arrive at once]:N:"
-  "--max-lag-seconds[The test is void if the p99 of the generator\'s lag exceeds this]:SECONDS:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -615,6 +613,15 @@ _shtab_dragoman_memory_import_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_dragoman_memory_import_defaults_added=0
+
+_shtab_dragoman_memory_index_options=(
+  "(- : *)"{-h,--help}"[Show this help and exit]"
+  "--state-dir[Folder for what outlives the process\; processes of a machine may share it]:FOLDER:_files -/"
+  "--state-url[PostgreSQL for many machines in place of SQLite in --state-dir\; prefer DRAGOMAN_STATE_URL]:URL:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_dragoman_memory_index_defaults_added=0
 
 _shtab_dragoman_memory_list_options=(
   "(- : *)"{-h,--help}"[Show this help and exit]"
@@ -1122,6 +1129,7 @@ _shtab_dragoman_memory() {
         delete) _arguments -C -s $_shtab_dragoman_memory_delete_options ;;
         export) _arguments -C -s $_shtab_dragoman_memory_export_options ;;
         import) _arguments -C -s $_shtab_dragoman_memory_import_options ;;
+        index) _arguments -C -s $_shtab_dragoman_memory_index_options ;;
         list) _arguments -C -s $_shtab_dragoman_memory_list_options ;;
       esac
   esac

@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 from dragoman.serve.compat.served_languages import ServedLanguages
 from dragoman.serve.edge.reader import unless_disconnected
-from dragoman.serve.errors import ServiceError
+from dragoman.serve.errors import InvalidRequestError, QueueFullError, ServiceError
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.mixed_texts import Parts, SourceText, translate_texts
@@ -85,7 +85,11 @@ class CompatibleTexts:
             at_once = max(1, self._models.text_limits.max_texts // len(texts))
             for first in range(0, len(complete), at_once):
                 together = translate_together(translate, complete[first : first + at_once], record)
-                for outcome in await unless_disconnected(request, together):
+                for order, outcome in zip(complete[first:], await unless_disconnected(request, together), strict=False):
+                    if isinstance(outcome, InvalidRequestError | QueueFullError) and at_once > 1:
+                        # All targets together may exceed limits that one alone keeps.
+                        alone = translate_together(translate, [order], record)
+                        (outcome,) = await unless_disconnected(request, alone)  # noqa: PLW2901 - the one that counts
                     if isinstance(outcome, ServiceError):
                         raise outcome
                     found.append(outcome)

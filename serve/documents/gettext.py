@@ -11,7 +11,7 @@ from dragoman.serve.documents.document import Document, DocumentError, DocumentR
 from dragoman.serve.documents.escapes import write_escapes
 from dragoman.serve.documents.splice import Edit, Part, Span, SplicedDocument, decode, decode_as, encoding_of
 from dragoman.serve.documents.tagged import value_part
-from dragoman.serve.memory.tables import MAX_LANGUAGE_CHARACTERS
+from dragoman.serve.memory.entry import MAX_LANGUAGE_CHARACTERS
 from dragoman.serve.memory.tmx import covers, language_code
 
 # The name of the charset in the header, which is the first message.
@@ -93,8 +93,10 @@ def read_po_pairs(content: bytes, target_language: str) -> Iterator[tuple[str, s
     """
     text, _ = _decode(content)
     named = _language_of(text)
-    if named and named["NAME"] and not covers(language_code(target_language), language_code(named["NAME"])):
-        raise DocumentError(f"PO: Language: expected {target_language}, got {named['NAME'][:MAX_LANGUAGE_CHARACTERS]}")
+    name = named["NAME"] if named else ""
+    wanted, given = language_code(target_language), language_code(name)
+    if name and not (covers(wanted, given) or covers(given, wanted)):
+        raise DocumentError(f"PO: Language: expected {target_language}, got {name[:MAX_LANGUAGE_CHARACTERS]}")
     for entry in _entries(text):
         texts = {name: member.text for name, member in entry.fields.items()}
         translations = [text for name, text in texts.items() if name.startswith("msgstr")]

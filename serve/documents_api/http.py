@@ -1,6 +1,8 @@
 """The REST routes of documents: create a job, read its status, take the result, delete it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from http import HTTPStatus
@@ -231,9 +233,10 @@ async def _create_each(creations: Sequence[Callable[[], Awaitable[Job]]], jobs: 
     try:
         for create in creations:
             created.append(await create())
-    except ServiceError:
+    except BaseException:
         for job in created:
-            await jobs.delete(job.id)
+            with suppress(ServiceError):
+                await asyncio.shield(jobs.delete(job.id))
         raise
     content = _JOBS.dump_json(JobList(documents=tuple(map(JobDescription.of, created))))
     return Response(content, HTTPStatus.CREATED, media_type="application/json")

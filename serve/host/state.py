@@ -95,10 +95,13 @@ class State:
             raise StateError(f"{location}: {_reason(error)}") from error
 
     def create(self, tables: MetaData) -> None:
-        """Creates the tables that are missing, and the columns that an earlier version did not have."""
+        """Creates the tables that are missing, and the columns and indexes that an earlier version did not have."""
         with self.writing() as connection:
             tables.create_all(connection)
             _add_missing_columns(connection, tables)
+            for table in tables.sorted_tables:
+                for index in table.indexes:
+                    index.create(connection, checkfirst=True)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+MAX_LANGUAGE_CHARACTERS = 35
+
 
 class Pair(NamedTuple):
     """The ISO 639-1 codes of two languages."""

@@ -18,13 +18,12 @@ import sqlalchemy as sa
 
 from dragoman.serve.errors import ForbiddenError, InvalidRequestError, MemoryNotFoundError, MemoryStoreFullError
 from dragoman.serve.host.state import State, largest_share
-from dragoman.serve.memory.entry import Client, Entry, Pair, Suggestion
+from dragoman.serve.memory.entry import MAX_LANGUAGE_CHARACTERS, Client, Entry, Pair, Suggestion
 from dragoman.serve.memory.pattern import Pattern, read_pattern
 from dragoman.serve.memory.similar import MAX_CHARACTERS, add_to_index, find_candidates, prune_index, similarity_of
 from dragoman.serve.memory.tables import (
     COLUMNS,
     ENTRIES,
-    MAX_LANGUAGE_CHARACTERS,
     MAX_NAME_CHARACTERS,
     MEMORIES,
     SHARED,

@@ -3,10 +3,9 @@
 import sqlalchemy as sa
 
 from dragoman.serve.host.state import Identifier
-from dragoman.serve.memory.entry import Entry, Pair
+from dragoman.serve.memory.entry import MAX_LANGUAGE_CHARACTERS, Entry, Pair
 
 MAX_NAME_CHARACTERS = 64
-MAX_LANGUAGE_CHARACTERS = 35
 # The account of what is shared.
 SHARED = ""
 VERSION = "version"

@@ -28,10 +28,7 @@ def _cache(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("line", "expected"), CASES["bash completes what is typed without a start of the program"])
-def test_bash_completes_what_is_typed_without_a_start_of_the_program(
-    line: str, expected: list[str], cache: Path
-) -> None:
+def complete(line: str, cache: Path) -> list[str]:
     result = subprocess.run(
         ["bash", "--norc", "-c", COMPLETE, "bash", script("bash"), line],  # noqa: S607 - the user's bash
         capture_output=True,
@@ -41,7 +38,23 @@ def test_bash_completes_what_is_typed_without_a_start_of_the_program(
         env={"PATH": "/usr/bin:/bin", "DRAGOMAN_CACHE": str(cache)},
     )
     assert result.stderr.replace("compopt: not currently executing completion function", "").count("error") == 0
-    assert sorted(filter(None, result.stdout.splitlines())) == expected
+    return sorted(filter(None, result.stdout.splitlines()))
+
+
+@pytest.mark.parametrize(("line", "expected"), CASES["bash completes what is typed without a start of the program"])
+def test_bash_completes_what_is_typed_without_a_start_of_the_program(
+    line: str, expected: list[str], cache: Path
+) -> None:
+    assert complete(line, cache) == expected
+
+
+def test_a_name_of_a_model_is_no_command(cache: Path) -> None:
+    name = "/models/$(touch${IFS}run)"
+    Store(cache).record(
+        Installed(name=name, model="m", origin="o", license=None, key="k", directions=("en-fr",), size_bytes=1)
+    )
+    assert complete("dragoman serve /models/", cache)
+    assert not (cache / "files" / "run").exists()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

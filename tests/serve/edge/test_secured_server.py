@@ -195,4 +195,4 @@ def test_options_that_do_not_fit_together_end_a_command_with_one_line(
     ):
         with pytest.raises(SystemExit) as ended:
             command_line.run(command, [*arguments, *options])
-        assert str(ended.value.code).startswith(f"dragoman {command}: {problem}")
+        assert str(ended.value).startswith(f"dragoman {command}: {problem}")
