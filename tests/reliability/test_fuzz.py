@@ -30,4 +30,5 @@ def test_damaged_requests_cause_no_error_of_the_server(bundle_path: Path, tmp_pa
         Fuzzed(served, probe).check()
     assert not problems
     assert traffic.latencies
-    assert not traffic.errors
+    # Damaged requests that are valid may fill the queue.
+    assert all(error.endswith(("queue_full", "RESOURCE_EXHAUSTED")) for error in traffic.errors)
