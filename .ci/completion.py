@@ -71,9 +71,10 @@ def files() -> Iterator[tuple[Path, str]]:
     root = ArgumentParser("dragoman")
     commands = root.add_subparsers()
     _add(commands, "version", ArgumentParser(add_help=False), "print the version")
-    asked = ArgumentParser(add_help=False)
-    asked.add_argument("command", choices=list(dict.fromkeys(name.partition(" ")[0] for name in command_line.COMMANDS)))
-    _add(commands, "help", asked, "list the options of a command")
+    help_parser = ArgumentParser(add_help=False)
+    first_words = dict.fromkeys(name.partition(" ")[0] for name in command_line.COMMANDS)
+    help_parser.add_argument("command", choices=list(first_words))
+    _add(commands, "help", help_parser, "list the options of a command")
     groups = {"": commands}
     for name, (_, summary) in command_line.COMMANDS.items():
         first, _, second = name.partition(" ")

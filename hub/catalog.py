@@ -41,7 +41,7 @@ def read_catalog() -> tuple[CatalogModel, ...]:
 
 
 class CatalogRow(NamedTuple):
-    """The model of a pair, as en-de, and what is known about it. COMET is that of the registry, 0 to 1."""
+    """The model of a pair, such as en-de, and its facts. The registry gives COMET from 0 to 1."""
 
     pair: str
     model: str

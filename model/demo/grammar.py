@@ -149,7 +149,8 @@ class Grammar:
         """Returns the subject, and an adjective for it if the verb describes it."""
         if rule.get("subject") == "who":
             return self._new(_WHO), Text()
-        name = self._choose(rule.get("subject") or ("somebody" if group.get("animals") else "people"))
+        subjects = "living" if group.get("animals") else "people"
+        name = self._choose(rule.get("subject", subjects))
         reading = "known" if negative or self._happens(0.65) else "new"
         if not group.get("describes"):
             return self._participant(name, reading), Text()

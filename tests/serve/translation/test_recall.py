@@ -196,5 +196,5 @@ def test_a_key_learns_nothing_about_the_memory_of_another_one_from_the_time_of_a
             return sum(known < unknown for known, unknown in turns) / len(turns)
 
         assert faster("owner") > 0.8
-        # With equal times, four in a million runs are outside.
+        # If both times have the same distribution, four in a million runs are outside of these bounds.
         assert 0.24 < faster("other") < 0.76
