@@ -11,6 +11,7 @@ from inspect import getdoc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dragoman.model.errors import INTERRUPTED, TERMINATED
 from dragoman.serve.commands.errors import suggest
 
 if TYPE_CHECKING:
@@ -38,9 +39,6 @@ NOTES = ("`dragoman help COMMAND` lists the options of a command.", "`dragoman v
 MAX_WORDS = 2
 # Modules whose commands start processes or write into temporary folders.
 NEED_CLEANUP = (".export.", ".hub.commands:", ".hub.train", ".loadtest.", "benchmarks.", ".serve.commands.demo:")
-# The exit status of shells after SIGTERM.
-TERMINATED = 128 + signal.SIGTERM
-INTERRUPTED = 128 + signal.SIGINT
 # The libraries of each extra, by the names of their modules.
 EXTRAS = {
     "cpu": ("onnxruntime", "huggingface_hub", "filelock"),

@@ -2,11 +2,16 @@
 
 import errno
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
+if TYPE_CHECKING:
+    from pydantic import ValidationError  # the help of all commands needs none of it
 
+# Exit statuses of commands, which docs/commands.md lists; the last two are those of shells after the signal.
+WRONG_USAGE, INTERRUPTED, TERMINATED = 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
 # What to do, by the kind of a failed system call.
 _ROWS = (line.split("\t") for line in Path(__file__).with_name("remedies.tsv").read_text("utf-8").splitlines())
 _REMEDIES: dict[int, str] = {getattr(errno, name): remedy for name, remedy in _ROWS}
@@ -32,7 +37,7 @@ def ended(message: str, status: int) -> SystemExit:
     return end
 
 
-def first_problem(error: ValidationError) -> str:
+def first_problem(error: "ValidationError") -> str:
     """Returns the first validation error as `field: problem`; an error of the whole record has no field."""
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"]))

@@ -16,6 +16,7 @@ from benchmarks.real_models.plan import MODELS, read_models, read_sentences
 from benchmarks.real_models.proof import COLUMNS, PASSED, Row, prove
 from benchmarks.real_models.work import Work
 from dragoman.hub.store import VARIABLE
+from dragoman.model.errors import INTERRUPTED
 from dragoman.model.provenance import Provenance
 from dragoman.model.text_table import format_table
 
@@ -23,7 +24,6 @@ LIMIT_SECONDS, LIMIT_BYTES = 20 * 60.0, 1e9
 ALL_SECONDS = 24 * 3600.0
 LIBRARIES = ("dragoman", "onnxruntime", "ctranslate2", "transformers", "torch", "sacrebleu")
 REPORT = "Please report these lines if a model failed, and the chrF of all models: the bounds are estimates."
-INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

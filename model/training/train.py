@@ -22,7 +22,7 @@ from dragoman.model.data.cleaning import TrainingData, read_training_data
 from dragoman.model.data.corpus import Corpus, CorpusError, Specifications, balanced_lines, read_corpora
 from dragoman.model.data.report import describe_corpora
 from dragoman.model.data.segmentation import Segmentation
-from dragoman.model.errors import RunError, UsageError, ended
+from dragoman.model.errors import INTERRUPTED, TERMINATED, RunError, UsageError, ended
 from dragoman.model.run import RunFolder, TrainedModel, write_whole
 from dragoman.model.samples import Sample, choose_samples, format_samples, read_samples
 from dragoman.model.tokenizer.frozen_tokenizer import FrozenTokenizer, RunTokenizer
@@ -33,9 +33,6 @@ from dragoman.model.training.initial import continued, freeze, initial_parameter
 from dragoman.model.training.inputs import Inputs
 from dragoman.model.training.module import DivergedError, TranslationData, TranslationModule
 from dragoman.model.training.trainer import HardwareConfig, ValidationTranslation, check_hardware, make_trainer
-
-# The exit statuses of shells after Ctrl-C and after SIGTERM.
-INTERRUPTED, TERMINATED = 130, 143
 
 
 class RecipeSource(PydanticBaseSettingsSource):

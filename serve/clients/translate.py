@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field
 from pydantic_settings import CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
-from dragoman.model.errors import UsageError
+from dragoman.model.errors import INTERRUPTED, UsageError
 from dragoman.serve.clients.lines import Lines, read_lines, read_whole, show_alignments, stream_lines, translate_lines
 from dragoman.serve.clients.options import ConnectionOptions, check_address
 from dragoman.serve.host.tables import described, read_table
@@ -38,7 +38,6 @@ MAX_TIMEOUT_SECONDS = 86_400.0
 SERVER_LINES, BUNDLE_LINES = 64, 1024
 GARBAGE_OBJECTS = 100_000
 STANDARD_INPUT = 0
-INTERRUPTED = 130
 
 
 class SearchFlags(SearchFields):

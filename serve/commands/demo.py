@@ -16,12 +16,10 @@ from tempfile import TemporaryDirectory
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from dragoman.model.errors import reason_of
+from dragoman.model.errors import INTERRUPTED, reason_of
 from dragoman.serve.clients.aio import AsyncTranslationClient
 from dragoman.serve.clients.rest import RestClient
 from dragoman.serve.host.server_process import HOST, ServerProcess, reserve_ports, server_command
-
-INTERRUPTED = 130
 
 Client = RestClient | AsyncTranslationClient
 

@@ -10,11 +10,9 @@ from importlib import import_module
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsError
 
-from dragoman.model.errors import UsageError, UserError, describe_os_error, ended
+from dragoman.model.errors import WRONG_USAGE, UsageError, UserError, describe_os_error, ended
 from dragoman.serve.commands.errors import explain_problem, suggest_options
 from dragoman.serve.commands.help import HelpFormatter, arrange_help
-
-WRONG_USAGE = 2
 
 
 @contextmanager

@@ -84,13 +84,23 @@ class CompatibleTexts:
                 return [await unless_disconnected(request, translate(complete[0], record))]
             at_once = max(1, self._models.text_limits.max_texts // len(texts))
             for first in range(0, len(complete), at_once):
-                together = translate_together(translate, complete[first : first + at_once], record)
-                for order, outcome in zip(complete[first:], await unless_disconnected(request, together), strict=False):
-                    if isinstance(outcome, InvalidRequestError | QueueFullError) and at_once > 1:
-                        # All targets together may exceed limits that one alone keeps.
-                        alone = translate_together(translate, [order], record)
-                        (outcome,) = await unless_disconnected(request, alone)  # noqa: PLW2901 - the one that counts
-                    if isinstance(outcome, ServiceError):
-                        raise outcome
-                    found.append(outcome)
+                found += await self._translate_together(request, translate, complete[first : first + at_once])
+        return found
+
+    async def _translate_together(
+        self,
+        request: Request,
+        translate: Callable[[TranslateRequest, RequestRecord], Awaitable[list[Translation | None]]],
+        orders: Sequence[TranslateRequest],
+    ) -> list[list[Translation | None]]:
+        """Returns the result of each order; one that fails for a limit of all of them runs once more, alone."""
+        record, found = request.state.record, list[list[Translation | None]]()
+        outcomes = await unless_disconnected(request, translate_together(translate, orders, record))
+        for order, outcome in zip(orders, outcomes, strict=True):
+            if not isinstance(outcome, ServiceError):
+                found.append(outcome)
+            elif len(orders) > 1 and isinstance(outcome, InvalidRequestError | QueueFullError):
+                found += await self._translate_together(request, translate, [order])
+            else:
+                raise outcome
         return found

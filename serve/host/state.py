@@ -98,10 +98,7 @@ class State:
         """Creates the tables that are missing, and the columns and indexes that an earlier version did not have."""
         with self.writing() as connection:
             tables.create_all(connection)
-            _add_missing_columns(connection, tables)
-            for table in tables.sorted_tables:
-                for index in table.indexes:
-                    index.create(connection, checkfirst=True)
+            _add_missing(connection, tables)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -168,7 +165,7 @@ def _is_full(error: BaseException | None) -> bool:
     return isinstance(fields, dict) and fields.get("C") == _FULL_POSTGRESQL
 
 
-def _add_missing_columns(connection: Connection, tables: MetaData) -> None:
+def _add_missing(connection: Connection, tables: MetaData) -> None:
     existing = inspect(connection)
     for table in tables.sorted_tables:
         names = {column["name"] for column in existing.get_columns(table.name)}
@@ -176,6 +173,8 @@ def _add_missing_columns(connection: Connection, tables: MetaData) -> None:
             if column.name not in names:
                 written = CreateColumn(column).compile(dialect=connection.dialect)
                 connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {written}"))
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
 
 
 def _open_sqlite(path: Path) -> Engine:

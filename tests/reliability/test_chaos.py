@@ -18,6 +18,7 @@ from dragoman.loadtest.clients import OK
 from dragoman.loadtest.reliability.chaos import FAULTS, LOST_CONNECTION, Fault, Findings, Load, run_round
 from dragoman.loadtest.reliability.replicas import PROTOCOLS, Replicas, alone, start_replicas
 from dragoman.loadtest.scenario import RequestKind
+from dragoman.model.errors import TERMINATED
 from dragoman.serve.host.server_process import ServerProcessError
 from tests.support import served_fakes
 from tests.support.live import WAIT_SECONDS, eventually
@@ -131,7 +132,7 @@ def test_a_terminated_command_leaves_no_server_behind(toy_bundle: Path) -> None:
         eventually(lambda: bool(servers_of(process.pid)))
         servers = servers_of(process.pid)
         process.terminate()
-        assert process.wait(WAIT_SECONDS) == command_line.TERMINATED
+        assert process.wait(WAIT_SECONDS) == TERMINATED
     assert [server for server in servers if server.exists()] == []
 
 
