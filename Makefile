@@ -19,7 +19,7 @@ serve/native/libdragoman.so: serve/native/build.py $(wildcard serve/native/src/*
 	-$(BIN)/python -m dragoman.serve.native.build
 
 .venv/installed: .venv/trains
-	$(INSTALL) -e '.[cpu,train,export,bench,peers,postgresql,ray,mcp,tracing,dev,docs]'
+	$(INSTALL) -e '.[cpu,train,export,bench,peers,postgresql,mcp,tracing,dev,docs]'
 	touch $@
 
 # Installs the extras of `make demo` only, which is faster.

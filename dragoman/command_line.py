@@ -50,7 +50,6 @@ EXTRAS = {
     "tracing": ("opentelemetry",),
     "postgresql": ("pg8000",),
     "mcp": ("mcp", "uvicorn"),
-    "ray": ("ray",),
 }
 # Packages of commands that are not part of the wheel.
 CHECKOUT_PACKAGES = ("benchmarks",)

@@ -5,8 +5,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -99,20 +99,6 @@ def serve_as_worker(settings: ServeSettings, slot: WorkerSlot, load: LoadModels 
         stop_traces()
         LOG_WRITER.drain(EXIT_SECONDS)
     return 0 if problem is None else 1
-
-
-@asynccontextmanager
-async def open_service(settings: ServeSettings, load: LoadModels | None = None) -> AsyncIterator[Service]:
-    """Yields a ready service without ports, for another server in front of it; drains it at the end.
-
-    Raises:
-        FileError: if the file of API keys is invalid.
-        StateError: if the state directory cannot be used.
-        BundleError: if a bundle cannot be served, or a translation differs from its golden sentence.
-    """
-    service = await build_service(settings, load)
-    async with service.without_ports():
-        yield service
 
 
 async def build_service(

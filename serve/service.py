@@ -11,9 +11,7 @@ its place; it takes no new connections, and finishes those that it has.
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -94,10 +92,6 @@ class Service:
         self.grpc_port = 0
         self.ready = asyncio.Event()
 
-    def grpc_handler(self, method: str, authorization: str) -> Any:
-        """Returns the handler of a gRPC call; see `GrpcApi.handler`."""
-        return self._grpc.handler(method, authorization)
-
     async def listen(self) -> None:
         """Opens both ports; until the models are ready, requests fail with `not_ready`.
 
@@ -162,24 +156,6 @@ class Service:
             if self._listening:
                 await asyncio.gather(self._grpc.stop(GRPC_GRACE_SECONDS), self._http.shut_down())
             log.info("stopped")
-
-    @asynccontextmanager
-    async def without_ports(self) -> AsyncIterator[None]:
-        """Is ready while the block runs, for another server in front of it; then finishes accepted requests.
-
-        Raises Exception if the service cannot become ready.
-        """
-        try:
-            await self._become_ready()
-            watching = asyncio.create_task(self._watch())
-            try:
-                yield
-            finally:
-                watching.cancel()
-            await self._stop_documents()
-            await self._finish_accepted()
-        finally:
-            await self._stop_models()
 
     async def _become_ready(self) -> None:
         await self.keeper.prove_all()

@@ -166,11 +166,6 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
         return path
 
     @property
-    def cpus(self) -> int:
-        """CPUs for all engines."""
-        return available_cpus()
-
-    @property
     def process_count(self) -> int:
         """Number of processes that serve."""
         return available_cpus() if self.processes == "auto" else self.processes
@@ -180,14 +175,14 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
         """Number of engines."""
         if self.engines is not None:
             return self.engines
-        return 1 if self.mode == "latency" else max(1, self.cpus // self.engine_threads)
+        return 1 if self.mode == "latency" else max(1, available_cpus() // self.engine_threads)
 
     @property
     def engine_threads(self) -> int:
         """ONNX Runtime threads per engine."""
         if self.threads_per_engine is not None:
             return self.threads_per_engine
-        return max(1, self.cpus // (self.engines or 1)) if self.mode == "latency" else 1
+        return max(1, available_cpus() // (self.engines or 1)) if self.mode == "latency" else 1
 
     @property
     def total_slots(self) -> int:

@@ -116,18 +116,17 @@ class GrpcApi:
             connections=self._connections,
             arrivals=self._arrivals,
         )
-        self._handlers = {
-            "Translate": self._handler("translate", TranslateRequest, self._answer_texts),
-            "TranslateStream": self._stream_handler(),
-            "TranslateMany": self._many_handler(),
-            "Score": self._handler("score", ScoreRequest, self._score),
-            "Detect": self._handler("other", DetectRequest, self._detect),
-            "ListModels": self._handler("other", ListModelsRequest, self._list_models),
-            "GetModel": self._handler("other", GetModelRequest, self._get_model),
-            "Correct": self._handler("other", CorrectRequest, self._correct),
-        }
         services = {
-            SERVICE: self._handlers,
+            SERVICE: {
+                "Translate": self._handler("translate", TranslateRequest, self._answer_texts),
+                "TranslateStream": self._stream_handler(),
+                "TranslateMany": self._many_handler(),
+                "Score": self._handler("score", ScoreRequest, self._score),
+                "Detect": self._handler("other", DetectRequest, self._detect),
+                "ListModels": self._handler("other", ListModelsRequest, self._list_models),
+                "GetModel": self._handler("other", GetModelRequest, self._get_model),
+                "Correct": self._handler("other", CorrectRequest, self._correct),
+            },
             **{item.name: item.handlers(self._handler) for item in further},
             HEALTH_SERVICE: self._health.handlers(),
         }
@@ -138,10 +137,6 @@ class GrpcApi:
             for method, handler in handlers.items()
         }
         self._server = GrpcServer(guarded, limits.options)
-
-    def handler(self, method: str, authorization: str) -> Any:
-        """Returns the handler of a method for a call received by another server; checks `authorization`."""
-        return self._guard.check_key(self._handlers[method], f"/{SERVICE}/{method}", authorization)
 
     async def listen(self, host: str, port: int) -> int:
         """Listens in the state NOT_SERVING and returns the port; port 0 selects a free one.

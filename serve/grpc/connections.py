@@ -125,7 +125,7 @@ class Connection:
         return self._looks >= self._max_looks
 
 
-# The connection of the running call; None: another server has received it.
+# The connection of the running call; None: no call runs.
 CONNECTION: ContextVar[Connection | None] = ContextVar("connection", default=None)
 
 

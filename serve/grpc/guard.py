@@ -6,7 +6,6 @@ flow control slows them down.
 """
 
 from collections.abc import Container, Mapping
-from functools import partial
 from typing import Any
 
 import grpc
@@ -64,22 +63,6 @@ class RequestGuard:
         self._unread = UnreadResponses()
         # shared by all calls, because it is slow to build
         self._full_trailers = error_trailers(QueueFullError(REFUSAL))
-
-    def check_key(self, handler: Any, path: str, authorization: str) -> Any:
-        """Returns the handler of /SERVICE/METHOD if the API key is valid, else a handler that rejects the call."""
-        kind = _kind(handler)
-        try:
-            account = self._authenticator.check_key(authorization)
-        except UnauthorizedError as error:
-            refuse = partial(self._refuse, self._methods.get(path, "other"), error)
-            return handler._replace(**{kind: lambda _, context: refuse(context)})
-        serve = getattr(handler, kind)
-
-        async def serve_account(request: object, context: Context) -> Any:
-            ACCOUNT.set(account)
-            return await serve(request, context)
-
-        return handler if account is None else handler._replace(**{kind: serve_account})
 
     def protect(self, handler: Any, path: str) -> Any:
         """Returns a handler that checks the call, then reads the message of a unary call within the limits.

@@ -93,7 +93,7 @@ def test_a_failed_write_counts_as_cancelled(gated: LiveService) -> None:
     """The write may fail before gRPC cancels the call."""
 
     async def stream() -> None:
-        handler = gated.service._grpc._handlers["TranslateStream"]
+        handler = gated.service._grpc._stream_handler()
         context: Any = GoneContext([None, None])
         await handler.unary_stream(TranslateRequest(text=["alpha"]), context)
 

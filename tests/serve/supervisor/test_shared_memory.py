@@ -15,8 +15,15 @@ from dragoman.serve import app, settings
 before = set(sys.modules)
 
 async def start():
-    async with app.open_service(settings.ServeSettings(bundle=sys.argv[1], engines=1)):
-        print(json.dumps([sorted(before), sorted(set(sys.modules) - before)]))
+    stop = asyncio.Event()
+    chosen = settings.ServeSettings(bundle=sys.argv[1], engines=1, http_port=0, grpc_port=0)
+    service = await app.build_service(chosen, None)
+    await service.listen()
+    running = asyncio.create_task(service.run(stop))
+    await service.ready.wait()
+    print(json.dumps([sorted(before), sorted(set(sys.modules) - before)]))
+    stop.set()
+    await running
 
 asyncio.run(start())
 """
