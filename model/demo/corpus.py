@@ -3,13 +3,10 @@
 The same options give the same bytes on every machine.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
-from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -17,9 +14,6 @@ from tqdm import tqdm
 
 from dragoman.model.demo.grammar import Grammar
 from dragoman.model.demo.text import Text
-from dragoman.model.demo.variants import VARIANTS
-
-VariantName = Literal["tags", "placeholders", "terms"]
 
 
 def distinct_sentences(seed: int) -> Iterator[Text]:
@@ -37,41 +31,23 @@ def distinct_sentences(seed: int) -> Iterator[Text]:
             yield text
 
 
-def write_corpus(
-    out: Path, seed: int, sizes: Mapping[str, int], *, alignments: bool = False, variants: Iterable[VariantName] = ()
-) -> None:
+def write_corpus(out: Path, seed: int, sizes: Mapping[str, int], *, alignments: bool = False) -> None:
     """Writes `sizes[split]` pairs to `<split>.en` and `<split>.de` for every split, in the order of `sizes`.
 
-    Variants are made of the sentences of `test`. The files appear in `out` only when all of them are complete.
-
-    `alignments` adds `<split>.align` in Pharaoh format: pairs `i-j` of linked words, counted from 0. Each variant is
-    written to `<variant>.en` and `<variant>.de`, and its glossary entries, one per line, to `terms.tsv`.
+    `alignments` adds `<split>.align` in Pharaoh format: pairs `i-j` of linked words, counted from 0. The files appear
+    in `out` only when all of them are complete.
     """
     out.mkdir(parents=True, exist_ok=True)
     sentences = distinct_sentences(seed)
     with TemporaryDirectory(dir=out, prefix=".corpus-") as folder:
-        staging = Path(folder)
         for split, size in sizes.items():
-            texts: Iterable[Text] = tqdm(islice(sentences, size), split, size, unit=" pairs")
-            if split == "test":
-                texts = list(texts)
-                for name in variants:
-                    random = Random(seed).random
-                    made = filter(None, (VARIANTS[name](text, random) for text in texts))
-                    _write_columns(staging / name, (".en", ".de", *[".tsv"] * (name == "terms")), made)
-            rows = ((*text.plain(), " ".join(f"{i}-{j}" for i, j in text.alignment())) for text in texts)
-            _write_columns(staging / split, (".en", ".de", *[".align"] * alignments), rows)
-        for file in staging.iterdir():
+            texts = tqdm(islice(sentences, size), split, size, unit=" pairs")
+            rows = [(*text.plain(), " ".join(f"{i}-{j}" for i, j in text.alignment())) for text in texts]
+            for column, suffix in enumerate(("en", "de", "align") if alignments else ("en", "de")):
+                content = "".join(f"{row[column]}\n" for row in rows)
+                Path(folder, f"{split}.{suffix}").write_text(content, encoding="utf-8", newline="\n")
+        for file in Path(folder).iterdir():
             file.replace(out / file.name)
-
-
-def _write_columns(stem: Path, suffixes: Iterable[str], rows: Iterable[tuple[str, ...]]) -> None:
-    with ExitStack() as files:
-        paths = [stem.with_suffix(suffix) for suffix in suffixes]
-        opened = [files.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths]
-        for row in rows:
-            for file, line in zip(opened, row, strict=False):
-                file.write(f"{line}\n")
 
 
 class CorpusCommand(BaseSettings):
@@ -85,9 +61,6 @@ class CorpusCommand(BaseSettings):
     validation_pairs: int = Field(1_000, ge=0, description="sentence pairs to watch while training")
     test_pairs: int = Field(1_000, ge=0, description="sentence pairs to measure with")
     alignments: bool = Field(False, description="also write .align files: linked words i-j (Pharaoh format)")
-    variants: tuple[VariantName, ...] = Field(
-        (), description="also write the test sentences with tags, placeholders or terms (with terms.tsv)"
-    )
 
     def cli_cmd(self) -> None:
         """Writes the files."""
@@ -95,4 +68,4 @@ class CorpusCommand(BaseSettings):
             raise SystemExit(f"dragoman corpus: out: {self.out}: expected a folder")
         # Held-out pairs come first, so that they do not depend on the size of the training data.
         sizes = {"test": self.test_pairs, "validation": self.validation_pairs, "train": self.train_pairs}
-        write_corpus(self.out, self.seed, sizes, alignments=self.alignments, variants=self.variants)
+        write_corpus(self.out, self.seed, sizes, alignments=self.alignments)

@@ -7,7 +7,6 @@ method with a guaranteed sequence per seed.
 
 import re
 from collections.abc import Sequence
-from enum import IntEnum
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
@@ -22,7 +21,6 @@ from dragoman.model.demo.inflection import (
     DATIVE,
     NOMINATIVE,
     NounPhrase,
-    VerbForm,
     noun_phrase,
     prepositional,
     pronoun,
@@ -31,11 +29,11 @@ from dragoman.model.demo.inflection import (
 from dragoman.model.demo.text import Text, join
 
 T = TypeVar("T")
-Linked = TypeVar("Linked", Text, NounPhrase, VerbForm)
-# A clause in each of its forms in a language: "" is a statement.
-Forms = dict[str, str]
+# A part of a clause, and its rank between the German verbs. English has the order in which the rules add the parts.
+Part = tuple[int, Text]
+KNOWN, TIME, NEGATION, PLACE, NEW, REST = range(6)
 
-_SLOT = re.compile(r"<(\w+)(?:\.(\w+))?>")
+_SLOT = re.compile(r"<(\w+)>")
 _PERSONS = ("role", "kin", "parent")
 _RULES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("sentences.yaml").read_text(encoding="utf-8"))
 _SENTENCES = [row for row in _RULES["sentences"] for _ in range(row["weight"])]
@@ -52,17 +50,6 @@ _WHO = pronoun("who", "who", "wer", "wen", "wem")
 _NAMES = [NounPhrase((name,) * 3, name.plain().english) for name in PHRASES["name"]]
 
 
-class Rank(IntEnum):
-    """The order of the parts between the German verbs. English has the order in which the rules add them."""
-
-    KNOWN = 0
-    TIME = 1
-    NEGATION = 2
-    PLACE = 3
-    NEW = 4
-    REST = 5
-
-
 @cache
 def _weighted(options: str) -> list[str]:
     """Repeats each option by its weight: `the*2 a` becomes the, the, a. The name of a list stands for its options."""
@@ -73,8 +60,7 @@ def _weighted(options: str) -> list[str]:
 @cache
 def _verbs(kind: str) -> list[tuple[dict[str, Any], str, str]]:
     """Returns the group and both entries of each verb of a kind."""
-    groups = [group for group in DATA["verbs"] if group["kind"] == kind]
-    return [(group, *words) for group in groups for words in group["words"].items()]
+    return [(group, *words) for group in DATA["verbs"] if group["kind"] == kind for words in group["words"].items()]
 
 
 class Grammar:
@@ -82,23 +68,20 @@ class Grammar:
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed).random
-        self._texts = 0
 
     def sentence(self) -> Text:
         """Makes the next sentence, possibly a repeated one."""
-        self._texts = 0
         row = self._pick(_SENTENCES)
         mood = self._choose(row.get("moods", "any"))
-        clauses = {name: self._clause(row.get(name, {}), mood) for name in "ab" if f"<{name}" in row["text"]}
-        sides = self._new(Text.parse(row["text"]))
-        filled = (
-            _SLOT.sub(lambda slot: clauses[slot[1]][side][slot[2] or ""], text)  # noqa: B023 - called in this pass
-            for side, text in enumerate(sides)
-        )
-        return Text(*filled).sentence()
+        text = Text.parse(row["text"])
+        for name in "ab":
+            if f"<{name}" in row["text"]:
+                for form, clause in self._clause(row.get(name, {}), mood).items():
+                    text = text.filled(f"{name}{form}", clause.within(name))
+        return text.sentence()
 
-    def _clause(self, rule: dict[str, Any], mood: str) -> tuple[Forms, Forms]:
-        """Returns a clause in English and in German.
+    def _clause(self, rule: dict[str, Any], mood: str) -> dict[str, Text]:
+        """Returns the forms of a clause.
 
         English has do-support. The German orders differ in the place of the finite verb only:
 
@@ -109,31 +92,33 @@ class Grammar:
         group, english, german = self._pick(_verbs(self._choose(rule.get("verbs", "actions"))))
         tense = self._tense(group, english, rule.get("mood", mood))
         negative = not rule.get("affirmative") and self._happens(0.18)
-        subject, described = self._subject(rule, group, negative=negative)
-        negation = self._new(Text("not~n", "nicht~n") if negative else Text())
-        form = self._new(verb_form(english, german, tense, subject.agreement, negative=negative))
-        parts = [(Rank.REST, described)] if group.get("describes") else []
-        parts += [] if rule.get("bare") else self._complements(group, subject, negation)
+        subject, parts = self._subject(rule, group, negative=negative)
+        parts += [] if rule.get("bare") else self._complements(group, subject, negative=negative)
         # A new object of a negated verb has `kein` already.
-        if negative and all(rank is not Rank.NEW for rank, _ in parts):
-            parts.append((Rank.NEGATION, Text("", negation.german)))
+        if negative and all(rank != NEW for rank, _ in parts):
+            parts.append((NEGATION, Text("", "nicht~n")))
         time = self._phrase(DATA["tenses"][tense]["times"])
-        if not group.get("state"):
-            adverbials = rule.get("adverbials", "")
-            if "place" in adverbials and "goes" not in group and self._happens(0.25):
-                parts.append((Rank.PLACE, self._place("anywhere")))
-            if "time" in adverbials and self._happens(0.35):
-                parts.append((Rank.TIME, time))
-        who, wer = subject.cases[NOMINATIVE]
+        adverbials = "" if group.get("state") else rule.get("adverbials", "")
+        if "place" in adverbials and "goes" not in group and self._happens(0.25):
+            parts.append((PLACE, self._place("anywhere")))
+        if "time" in adverbials and self._happens(0.35):
+            parts.append((TIME, time))
+        who, wer = subject.cases[NOMINATIVE].within("s")
         rest = join(*(part.english for _, part in parts))
         middle = join(*(part.german for _, part in sorted(parts, key=itemgetter(0))))
-        verb = form.plain if form.plain and not negative else join(form.operator, negation.english, form.rest)
-        return (
-            {"": join(who, verb, rest), "ask": join(form.operator, who, negation.english, form.rest, rest)}
-            | {"time": time.english},
-            {"": join(wer, form.finite, middle, form.end), "first": join(form.finite, wer, middle, form.end)}
-            | {"last": join(wer, middle, form.last), "time": time.german},
+        operator, verb, plain, finite, end, last = verb_form(
+            english, german, tense, subject.agreement, negative=negative
         )
+        verb = join("not~n" if negative else "", verb)
+        statement = join(who, plain if plain and not negative else join(operator, verb), rest)
+        first = join(finite, wer, middle, end)
+        return {
+            "": Text(statement, join(wer, finite, middle, end)),
+            ".first": Text(statement, first),
+            ".last": Text(statement, join(wer, middle, last)),
+            ".question": Text(join(operator, who, verb, rest), first),
+            ".time": time,
+        }
 
     def _tense(self, group: dict[str, Any], english: str, mood: str) -> str:
         """Chooses a tense, but no past that equals the base (`They read`): it would be ambiguous."""
@@ -145,37 +130,36 @@ class Grammar:
         base, *others = english.split("/")
         return self._pick([tense for tense in tenses if tense != "past" or base not in others[:1]])
 
-    def _subject(self, rule: dict[str, Any], group: dict[str, Any], *, negative: bool) -> tuple[NounPhrase, Text]:
+    def _subject(self, rule: dict[str, Any], group: dict[str, Any], *, negative: bool) -> tuple[NounPhrase, list[Part]]:
         """Returns the subject, and an adjective for it if the verb describes it."""
         if rule.get("subject") == "who":
-            return self._new(_WHO), Text()
-        subjects = "living" if group.get("animals") else "people"
-        name = self._choose(rule.get("subject", subjects))
+            return _WHO, []
+        name = self._choose(rule.get("subject", "living" if group.get("animals") else "people"))
         reading = "known" if negative or self._happens(0.65) else "new"
         if not group.get("describes"):
-            return self._participant(name, reading), Text()
+            return self._participant(name, reading), []
         adjective = self._choose(DATA["nouns"][name]["adjectives"])
         text = Text.parse(f"{adjective} = {DATA['adjectives'][adjective].split()[0]}")
-        return self._new(self._noun_phrase(name, reading, but=adjective)), self._new(text)
+        return self._noun_phrase(name, reading, but=adjective), [(REST, text.within("d"))]
 
-    def _complements(self, group: dict[str, Any], subject: NounPhrase, negation: Text) -> list[tuple[Rank, Text]]:
-        parts = list[tuple[Rank, Text]]()
+    def _complements(self, group: dict[str, Any], subject: NounPhrase, *, negative: bool) -> list[Part]:
+        parts = list[Part]()
         if group.get("gives"):
-            parts.append((Rank.KNOWN, self._object("people", "known", subject).cases[DATIVE]))
+            parts.append((KNOWN, self._object("people", "known", subject).cases[DATIVE].within("r")))
         if objects := group.get("objects"):
             is_known = "by" in group or self._happens(0.55)
-            thing = self._object(objects, "known" if is_known else "negated" if negation.german else "object", subject)
-            text = thing.cases[DATIVE if group.get("dative") else ACCUSATIVE]
+            thing = self._object(objects, "known" if is_known else "negated" if negative else "object", subject)
+            text = thing.cases[DATIVE if group.get("dative") else ACCUSATIVE].within("o")
             if "by" in group:
-                parts.append((Rank.REST, self._new(prepositional(group["by"], text))))
+                parts.append((REST, prepositional(group["by"], text)))
             # After a recipient, even a known object may follow the time.
-            elif thing.known and (negation.german or not group.get("gives")):
-                parts.append((Rank.KNOWN, text))
+            elif thing.known and (negative or not group.get("gives")):
+                parts.append((KNOWN, text))
             else:  # `kein` translates `not` too
-                link = negation.german.removeprefix("nicht")
-                parts.append((Rank.NEW, Text(text.english, text.german.replace(" ", f"{link} ", 1))))
+                german = text.german.replace(" ", "~n ", 1) if negative else text.german
+                parts.append((NEW, Text(text.english, german)))
         if "goes" in group:
-            parts.append((Rank.REST, self._place(group["goes"], going=True)))
+            parts.append((REST, self._place(group["goes"], going=True)))
         return parts
 
     def _object(self, classes: str, reading: str, subject: NounPhrase) -> NounPhrase:
@@ -188,8 +172,8 @@ class Grammar:
     def _participant(self, name: str, reading: str) -> NounPhrase:
         """Returns a phrase about a noun of a class; of a person, it may be a pronoun or a name."""
         if DATA["nouns"][name].get("kind") in _PERSONS and self._happens(0.38):
-            return self._new(self._pick(_PRONOUNS if self._happens(0.7) else _NAMES))
-        return self._new(self._noun_phrase(name, reading))
+            return self._pick(_PRONOUNS if self._happens(0.7) else _NAMES)
+        return self._noun_phrase(name, reading)
 
     def _noun_phrase(self, name: str, reading: str, but: str = "") -> NounPhrase:
         """Returns a phrase such as `the old man`, `twenty-three apples`, `her milk`, with no adjective `but`."""
@@ -202,32 +186,26 @@ class Grammar:
         phrase = noun_phrase(determiner, "" if adjective == but else adjective, *noun, plural=chosen != determiner)
         if determiner == "number":
             number = self._pick(PHRASES["number"])
-            phrase = phrase._replace(cases=tuple([Text.joined(number, text) for text in phrase.cases]))
+            phrase = phrase._replace(cases=tuple([Text(*map(join, number, text)) for text in phrase.cases]))
         return phrase
 
     def _place(self, places: str, *, going: bool = False) -> Text:
         place = self._choose(DATA.get(places, places))
         german, at, to = DATA["places"][place]
-        prepositions = to if going else at
-        if " " not in german:  # a city
-            return self._new(prepositional(prepositions, Text(f"{place}~a", f"{german}~a")))
-        adjective = self._choose(DATA["place_adjectives"]) if self._happens(0.2) else ""
-        phrase = noun_phrase(self._choose(DATA["place_determiners"]), adjective, place, german)
-        case = ACCUSATIVE if going and not to.endswith(" zu") else DATIVE
-        return self._new(prepositional(prepositions, phrase.cases[case]))
+        if " " in german:
+            adjective = self._choose(DATA["place_adjectives"]) if self._happens(0.2) else ""
+            phrase = noun_phrase(self._choose(DATA["place_determiners"]), adjective, place, german)
+            text = phrase.cases[ACCUSATIVE if going and not to.endswith(" zu") else DATIVE]
+        else:  # a city
+            text = Text(f"{place}~a", f"{german}~a")
+        return prepositional(to if going else at, text).within("w")
 
     def _phrase(self, name: str) -> Text:
         """Returns a phrase of a name, with a phrase in each of its slots."""
         text = self._pick(PHRASES[name])
         for slot in _SLOT.findall(text.english):
-            value = self._phrase(slot[0])
-            text = Text(*(side.replace(f"<{slot[0]}>", filler) for side, filler in zip(text, value, strict=True)))
-        return self._new(text)
-
-    def _new(self, text: Linked) -> Linked:
-        """Returns a text whose links differ from all others of the sentence."""
-        self._texts += 1
-        return text.numbered(self._texts)
+            text = text.filled(slot, self._phrase(slot))
+        return text.within(name)
 
     def _choose(self, options: str) -> str:
         return self._pick(_weighted(options))

@@ -17,7 +17,6 @@ NOMINATIVE, ACCUSATIVE, DATIVE = range(3)
 THIRD, PLURAL = 1, 2
 
 _WITHOUT_ENDING = {("r", NOMINATIVE), ("s", NOMINATIVE), ("s", ACCUSATIVE)}
-_BE = {"present": ("am", "is", "are"), "past": ("was", "was", "were")}
 _CONJUGATIONS = {forms[1]: forms for forms in DATA["conjugations"]}
 
 
@@ -28,10 +27,6 @@ class NounPhrase(NamedTuple):
     head: str
     agreement: int = THIRD
     known: bool = True
-
-    def numbered(self, number: int) -> "NounPhrase":
-        """Returns the phrase with links that no text with another number has."""
-        return self._replace(cases=tuple([text.numbered(number) for text in self.cases]))
 
 
 @cache
@@ -76,36 +71,23 @@ def prepositional(prepositions: str, phrase: Text) -> Text:
     return Text(join(mark(english, "p"), phrase.english), f"{start}{rest}")
 
 
-class VerbForm(NamedTuple):
-    """A finite verb, in the pieces of the word orders.
+@cache
+def verb_form(english: str, german: str, tense: str, agreement: int, *, negative: bool = False) -> tuple[str, ...]:
+    """Conjugates a verb: returns three pieces of the English word orders, and three of the German ones.
 
     English: `does` + `buy`, or `buys` where no operator is necessary. German: macht + auf, or aufmacht as last words.
+    Negation changes one form only: `must not` is darf nicht.
     """
-
-    operator: str
-    rest: str
-    plain: str
-    finite: str
-    end: str
-    last: str
-
-    def numbered(self, number: int) -> "VerbForm":
-        """Returns the form with links that no text with another number has."""
-        return VerbForm(*[piece.replace("~", f"~{number}_") for piece in self])
-
-
-@cache
-def verb_form(english: str, german: str, tense: str, agreement: int, *, negative: bool = False) -> VerbForm:
-    """Conjugates a verb. Negation changes one form only: `must not` is darf nicht."""
-    return VerbForm(*_english_verb(english, tense, agreement), *_german_verb(german, tense, agreement, negative))
+    return *_english_verb(english, tense, agreement), *_german_verb(german, tense, agreement, negative)
 
 
 def _english_verb(entry: str, tense: str, agreement: int) -> tuple[str, str, str]:
+    be = {name: forms[agreement] for name, forms in DATA["be"].items()}
     if entry == "be":
-        return mark(_BE[tense][agreement], "v"), "", ""
+        return mark(be[tense], "v"), "", ""
     words = dict(zip(("base", "past", "third", "ing"), (mark(form, "v") for form in entry.split("/")), strict=True))
     third = agreement == THIRD
-    words |= {"present": words["third" if third else "base"], "be": _BE["present"][agreement]}
+    words |= {"present": words["third" if third else "base"], "be": be["present"]}
     words |= {"do": "does", "want": "wants"} if third else {"do": "do", "want": "want"}
     pattern = DATA["tenses"][tense]
     operator, rest, plain = (pattern.get(piece, "").format(**words) for piece in ("operator", "rest", "plain"))
@@ -115,16 +97,12 @@ def _english_verb(entry: str, tense: str, agreement: int) -> tuple[str, str, str
 def _german_verb(entry: str, tense: str, agreement: int, negative: bool) -> tuple[str, str, str]:
     parts, third, perfect, preterite = (*entry.split(", "), "")[:4]
     prefix, _, infinitive = parts.rpartition("|")
-    if modal := DATA["tenses"][tense].get("modal"):
-        finite = f"{_conjugated('darf' if negative and modal == 'muss' else modal, '')[agreement]}~m"
-        return finite, f"{prefix}{infinitive}~v", f"{prefix}{infinitive}~v {finite}"
-    if tense == "past" and not preterite:
-        auxiliary, participle = perfect.split()
-        finite = f"{_conjugated(auxiliary, '')[agreement]}~v"
-        return finite, f"{participle}~v", f"{participle}~v {finite}"
-    finite = _conjugated(preterite if tense == "past" else third, infinitive)[agreement]
-    return f"{finite}~v", mark(prefix, "v"), f"{prefix}{finite}~v"
-
-
-def _conjugated(third: str, infinitive: str) -> tuple[str, ...]:
-    return tuple(_CONJUGATIONS.get(third, (infinitive[:-1], third, infinitive)))
+    modal = DATA["tenses"][tense].get("modal")
+    if not modal and (preterite or tense != "past"):
+        third = preterite if tense == "past" else third
+        finite = _CONJUGATIONS.get(third, (infinitive[:-1], third, infinitive))[agreement]
+        return f"{finite}~v", mark(prefix, "v"), f"{prefix}{finite}~v"
+    auxiliary, last = (modal, prefix + infinitive) if modal else perfect.split()
+    auxiliary = "darf" if negative and auxiliary == "muss" else auxiliary
+    finite = f"{_CONJUGATIONS[auxiliary][agreement]}~{'m' if modal else 'v'}"
+    return finite, f"{last}~v", f"{last}~v {finite}"

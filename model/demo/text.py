@@ -1,16 +1,18 @@
 """Texts in two languages whose words carry links.
 
-A link is a mark behind a word: `the~1_a dog~1_c` and `der~1_a Hund~1_c`. Words of both languages with a common link
+A link is a mark behind a word: `the~s_a dog~s_c` and `der~s_a Hund~s_c`. Words of both languages with a common link
 translate each other. A word may have several links or none.
 """
 
-import itertools
 import re
 from collections.abc import Iterator
+from itertools import count, repeat
 from typing import NamedTuple
 
 _LINK = re.compile(r"~\w+")
 _CAN_NOT = re.compile(r"\bcan(~\w+) not\b")
+# Neither a slot nor punctuation.
+_WORD = re.compile(r"(?<!\S)\w\S*")
 
 
 def join(*parts: str) -> str:
@@ -18,19 +20,10 @@ def join(*parts: str) -> str:
     return " ".join(filter(None, parts))
 
 
-def mark(text: str, link: str) -> str:
-    """Puts a link behind each word."""
-    return join(*(f"{word}~{link}" for word in text.split()))
-
-
-def _linkable(word: str) -> bool:
-    """Returns whether a word is neither a slot nor punctuation."""
-    return word[0].isalnum()
-
-
-def _mark_words(words: list[str], *, numbered: bool) -> str:
-    places = itertools.count()
-    return join(*(f"{word}~{next(places) if numbered else 'a'}" if _linkable(word) else word for word in words))
+def mark(text: str, link: object = "", *, numbered: bool = False) -> str:
+    """Puts a link behind each word, or with `numbered` the number of the word."""
+    links: Iterator[object] = count() if numbered else repeat(link)
+    return _WORD.sub(lambda word: f"{word[0]}~{next(links)}", text)
 
 
 class Text(NamedTuple):
@@ -42,27 +35,25 @@ class Text(NamedTuple):
     @classmethod
     def parse(cls, entry: str) -> "Text":
         """Reads `today = heute`. Without links in it, links words in order, or all of them if their numbers differ."""
-        english, german = (side.split() for side in entry.split(" = "))
+        english, german = entry.split(" = ")
         if "~" in entry:
-            return cls(join(*english), join(*german))
-        counts = [sum(map(_linkable, side)) for side in (english, german)]
-        numbered = counts[0] == counts[1]
-        return cls(_mark_words(english, numbered=numbered), _mark_words(german, numbered=numbered))
+            return cls(english, german)
+        numbered = len(_WORD.findall(english)) == len(_WORD.findall(german))
+        return cls(mark(english, "a", numbered=numbered), mark(german, "a", numbered=numbered))
 
-    @classmethod
-    def joined(cls, *texts: "Text") -> "Text":
-        """Joins texts in both languages."""
-        return cls(*(join(*side) for side in zip(*texts, strict=True)))
+    def within(self, name: str) -> "Text":
+        """Returns the text with links that no text within another name has."""
+        return Text(*(side.replace("~", f"~{name}_") for side in self))
 
-    def numbered(self, number: int) -> "Text":
-        """Returns the text with links that no text with another number has."""
-        return Text(self.english.replace("~", f"~{number}_"), self.german.replace("~", f"~{number}_"))
+    def filled(self, slot: str, value: "Text") -> "Text":
+        """Returns the text with another one in the place of a slot, such as `<hour>`."""
+        return Text(*(side.replace(f"<{slot}>", filler) for side, filler in zip(self, value, strict=True)))
 
     def sentence(self) -> "Text":
         """Adds a capital letter at the start, and a period at the end of a statement."""
         sides = (side.replace(" ,", ",").removesuffix(" ?") for side in self)
-        mark = "?" if self.german.endswith("?") else "."
-        english, german = (f"{side[0].upper()}{side[1:]}{mark}" for side in sides)
+        end = "?" if self.german.endswith("?") else "."
+        english, german = (f"{side[0].upper()}{side[1:]}{end}" for side in sides)
         return Text(_CAN_NOT.sub(r"cannot\1", english), german)
 
     def plain(self) -> "Text":

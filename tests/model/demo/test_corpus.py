@@ -1,6 +1,5 @@
-"""The corpus command writes parallel files of distinct sentences, alignments and variants."""
+"""The corpus command writes parallel files of distinct sentences, and alignments."""
 
-import re
 from itertools import islice
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from dragoman.model.demo.corpus import CorpusCommand, distinct_sentences, write_corpus
 
 SIZES = {"test": 200, "validation": 10, "train": 300}
-PUNCTUATION = ",.?"
 
 
 def lines(file: Path) -> list[str]:
@@ -23,7 +21,7 @@ def pairs(corpus: Path, name: str) -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder, 3, SIZES, alignments=True, variants=("tags", "placeholders", "terms"))
+    write_corpus(folder, 3, SIZES, alignments=True)
     return folder
 
 
@@ -59,34 +57,6 @@ def test_alignments_link_words_of_their_lines(corpus: Path, split: str) -> None:
         for i, j in (link.split("-") for link in links.split()):
             assert int(i) < len(english.split())
             assert int(j) < len(german.split())
-
-
-def test_tags_enclose_one_phrase_and_nothing_else_changes(corpus: Path) -> None:
-    untagged = [tuple(re.sub(r"</?b>", "", text) for text in pair) for pair in pairs(corpus, "tags")]
-    assert untagged == pairs(corpus, "test")
-    assert all(re.fullmatch(r"[^<>]*<b>[^<>]*\w</b>[^<>]*", text) for pair in pairs(corpus, "tags") for text in pair)
-
-
-def test_placeholders_of_source_and_translation_are_the_same(corpus: Path) -> None:
-    for english, german in pairs(corpus, "placeholders"):
-        numbers = re.findall(r"\{(\d+)\}", english)
-        assert numbers == [str(number) for number in range(len(numbers))]
-        assert numbers
-        assert sorted(re.findall(r"\{(\d+)\}", german)) == numbers
-
-
-def test_a_term_replaces_one_word_of_the_translation(corpus: Path) -> None:
-    plain = dict(pairs(corpus, "test"))
-    rows = zip(pairs(corpus, "terms"), lines(corpus / "terms.tsv"), strict=True)
-    for (english, german), (source, target) in ((pair, entry.split("\t")) for pair, entry in rows):
-        assert source in english.lower()
-        (changed,) = [
-            (old.strip(PUNCTUATION), new.strip(PUNCTUATION))
-            for old, new in zip(plain[english].split(), german.split(), strict=True)
-            if old != new
-        ]
-        assert changed[1] == target
-        assert target.endswith(changed[0].lower())
 
 
 def test_an_interrupted_corpus_leaves_the_old_one_untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,5 +49,5 @@ def test_english_verbs_are_conjugated(english: str, tense: str, agreement: int, 
 
 
 def test_must_not_is_darf_nicht() -> None:
-    finite = [verb_form(*VERBS["buy"], "must", 1, negative=negative).finite for negative in (False, True)]
+    finite = [verb_form(*VERBS["buy"], "must", 1, negative=negative)[3] for negative in (False, True)]
     assert [Text("", form).plain().german for form in finite] == ["muss", "darf"]

@@ -1,6 +1,7 @@
 """How well tags are placed: tag-span F1 where the right places are known, with exact and with noisy alignments."""
 
 import re
+from collections.abc import Iterator
 from random import Random
 
 import numpy as np
@@ -8,18 +9,38 @@ import pytest
 
 from dragoman.model.demo.grammar import Grammar
 from dragoman.model.demo.text import Text
-from dragoman.model.demo.variants import tagged
 from dragoman.serve.protect.alignment import Alignment
 from dragoman.serve.protect.markup.elements import MarkupOptions
 from tests.support.markup import tag_f1, translate_markup, whole
 
 SENTENCES = 400
 HTML = MarkupOptions("html")
+MAX_MARKED_WORDS = 4
+PUNCTUATION = re.compile(r"([,.?]*)$")
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
     """Returns words without punctuation, which stand for their tokens."""
     return [match.span() for match in re.finditer(r"[^\s.,?]+", text)]
+
+
+def phrases(words: int, links: list[tuple[int, int]]) -> Iterator[tuple[slice, slice]]:
+    """Yields short phrases that are aligned with one phrase of the translation, without gaps."""
+    for start in range(words):
+        for end in range(start + 1, min(start + MAX_MARKED_WORDS, words) + 1):
+            inside = [link for link in links if start <= link[0] < end]
+            sources, targets = {i for i, _ in inside}, {j for _, j in inside}
+            if len(sources) < end - start or max(targets) - min(targets) >= len(targets):
+                continue
+            if all(start <= i < end for i, j in links if j in targets):
+                yield slice(start, end), slice(min(targets), max(targets) + 1)
+
+
+def enclosed(text: str, phrase: slice) -> str:
+    words = text.split()
+    words[phrase.start] = f"<b>{words[phrase.start]}"
+    words[phrase.stop - 1] = PUNCTUATION.sub(r"</b>\1", words[phrase.stop - 1], count=1)
+    return " ".join(words)
 
 
 def place(text: Text, source: str, noise: float, random: np.random.Generator) -> str:
@@ -40,9 +61,11 @@ def test_elements_of_the_demo_grammar_enclose_the_right_words(noise: float, min_
     pairs = list[tuple[str, str]]()
     while len(pairs) < SENTENCES:
         text = grammar.sentence()
-        variant = tagged(text, random)
-        if variant is not None:
-            pairs.append((place(text, variant[0], noise, noises), variant[1]))
+        english, german = text.plain()
+        found = list(phrases(len(english.split()), list(text.alignment())))
+        if found:
+            source, target = found[int(random() * len(found))]
+            pairs.append((place(text, enclosed(english, source), noise, noises), enclosed(german, target)))
     f1, equal = tag_f1(pairs)
     print(f"noise {noise}: tag-span F1 {f1:.4f}, equal {equal:.4f}")
     assert f1 >= min_f1
