@@ -38,9 +38,9 @@ _BY_CHARACTER = ("ja", "jpn", "ko", "kor", "th", "tha", "lo", "lao", "km", "khm"
 _TOKENIZERS = {**dict.fromkeys(_CHINESE, "zh"), **dict.fromkeys(_BY_CHARACTER, "char")}
 
 
-def bleu_metric(language: str, *, of_sentences: bool = False) -> BLEU:
-    """Returns BLEU with the tokenizer of a target language; for sentences, without orders that have no n-grams."""
-    return BLEU(tokenize=_TOKENIZERS.get(language, BLEU.TOKENIZER_DEFAULT), effective_order=of_sentences)
+def bleu_metric(language: str) -> BLEU:
+    """Returns BLEU with the tokenizer of a target language."""
+    return BLEU(tokenize=_TOKENIZERS.get(language, BLEU.TOKENIZER_DEFAULT))
 
 
 def score(translations: Sequence[str], references: Sequence[str], languages: Sequence[str] = ()) -> Quality:

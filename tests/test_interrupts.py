@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from subprocess import PIPE, Popen
 
-import pytest
-
 DEADLINE_SECONDS = 120
 
 
@@ -26,16 +24,10 @@ def wait_for_child(process: Popen[str], mark: str) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "mark"),
-    [(["consensus", "a", "b", "--output", "c"], "_regex"), (["load", "self-test"], "loadtest.self_test")],
-)
-def test_ctrl_c_ends_a_command_with_processes_in_silence(arguments: list[str], mark: str, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).write_text(f"{name} dog runs.\n" * 10_000, encoding="utf-8")
-    command = [sys.executable, "-m", "dragoman", *arguments]
+def test_ctrl_c_ends_a_command_with_processes_in_silence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dragoman", "load", "self-test"]
     with Popen(command, cwd=tmp_path, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True) as process:
-        wait_for_child(process, mark)
+        wait_for_child(process, "loadtest.self_test")
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert (process.returncode, errors) == (130, "")
