@@ -10,7 +10,7 @@ native loop cannot.
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import structlog
 
@@ -158,15 +158,18 @@ class Engine:
                     self._scheduler.finish(running.sequence, InternalError(FAILED))
 
     def _encode(self, batch: list[RunningSequence]) -> None:
+        """Encodes the sources of a batch, equal ones of a request once."""
         started_seconds = self._clock()
+        rows = dict[tuple[Hashable, tuple[int, ...]], list[int]]()
         for entry in batch:
             entry.candidates = candidates_of(entry.sequence, self._shortlist, self._manifest)
-        source_ids, source_lengths = pad([entry.sequence.source_ids for entry in batch], self._manifest.pad_id)
-        self._model.encode(source_ids, source_lengths, [entry.rows for entry in batch])
+            rows.setdefault((entry.sequence.group.fairness_key, entry.sequence.source_ids), []).extend(entry.rows)
+        source_ids, source_lengths = pad([source for _, source in rows], self._manifest.pad_id)
+        self._model.encode(source_ids, source_lengths, list(rows.values()))
         encoded_seconds = self._clock()
         for entry in batch:
             entry.sequence.encoded_seconds = encoded_seconds
-        self._metrics.observe_step("encode", len(batch), encoded_seconds - started_seconds)
+        self._metrics.observe_step("encode", len(rows), encoded_seconds - started_seconds)
         self._metrics.padding.inc(source_ids.size - int(source_lengths.sum()))
 
     def _decode(self) -> None:

@@ -143,7 +143,7 @@ class NativeRuntime:
         self._longest_source = manifest.max_source_tokens
         self._targets = _allocate(manifest, "target", manifest.max_target_tokens, slots)
         self._sources = _allocate(manifest, "source", manifest.max_source_tokens, slots)
-        self._source_slots = np.zeros(slots, np.int32)  # of each row
+        self._source_slots = np.arange(slots, dtype=np.int32)  # of each row
         self._inputs = {
             name: np.zeros(slots, np.int64 if name == "token_ids" else np.int32) for name in contract.STEP_INPUTS
         }
@@ -183,10 +183,12 @@ class NativeRuntime:
     def _encode(
         self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]
     ) -> None:
-        for first, *further in rows:
-            self._source_slots[[first, *further]] = first
+        # Rows of sequences that have ended may keep slots, but rows that get none leave as many free.
+        self._source_slots[np.concatenate(rows)] = -1
+        slots = np.setdiff1d(np.arange(self.slots, dtype=np.int32), self._source_slots)[: len(rows)]
+        for slot, own in zip(slots, rows, strict=True):
+            self._source_slots[own] = slot
         valid = np.arange(source_ids.shape[1]) < source_lengths[:, np.newaxis]
-        slots = np.array([first for first, *_ in rows], np.int32)
         given: tuple[Array, ...] = source_ids[valid], source_lengths, slots
         for name, array in zip(contract.ENCODE_INPUTS, given, strict=True):
             bind_array(self._encoding.bind_input, name, array)

@@ -72,6 +72,18 @@ def test_several_targets_have_the_translations_of_a_request_for_each(served: Liv
         assert found == translated(served, "en", target["target_language"])
 
 
+@pytest.mark.skipif(bool(why_no_kernels()), reason=why_no_kernels())
+def test_a_native_engine_encodes_a_text_once_for_all_targets(bundle: Bundle) -> None:
+    with run_service(bundle.folder, [], **LIMITS) as native:
+        wanted = {"text": TEXTS[:1], "source_language": "en", "target_languages": ["de", "fr", "zh-Hant", "cs"]}
+        encoded = []
+        for _ in range(2):
+            native.get("/metrics")
+            encoded.append(native.metric("engine_step_sequences_sum", phase="encode"))
+            assert native.post(wanted).status_code == 200
+        assert encoded[1] - encoded[0] == 1
+
+
 def test_unknown_languages_are_refused_with_the_languages_of_the_model(served: LiveService) -> None:
     answer = served.post({"text": TEXTS, "source_language": "en", "target_language": "tlh"})
     assert answer.status_code == 400

@@ -1,6 +1,6 @@
 """An engine with a fake model that a test steps manually, and the answers of sequences that run alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Protocol
@@ -45,10 +45,12 @@ class AnyBench:
         options: SearchOptions | None = None,
         deadline_seconds: float | None = None,
         on_token: Callable[[int], None] | None = None,
+        fairness_key: Hashable = None,
     ) -> DecodingSequence:
         """Submits one sequence, greedy by default."""
         chosen = options or SearchOptions(max_target_tokens=limit)
-        sequence = DecodingSequence(source_ids, chosen, SequenceGroup(self.finished.extend, deadline_seconds), on_token)
+        group = SequenceGroup(self.finished.extend, deadline_seconds, fairness_key=fairness_key)
+        sequence = DecodingSequence(source_ids, chosen, group, on_token)
         self.scheduler.submit([sequence])
         return sequence
 

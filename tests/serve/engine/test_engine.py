@@ -18,6 +18,8 @@ from dragoman.serve.search.options import SearchOptions
 from tests.support.benches import MakeBench, each_engine
 from tests.support.engines import MAX_TARGET_TOKENS, STEP_TIMEOUT_SECONDS, Bench, answer, assert_alone
 from tests.support.fakes import ENDLESS_ID, FIRST_ID, POISON_ID, translate
+from tests.support.native_build import needs_compiler
+from tests.support.native_loop import NativeBench
 from tests.support.promises import Measured
 
 # A source whose translation is empty.
@@ -231,6 +233,46 @@ def test_what_expires_or_is_cancelled_in_the_queue_leaves_in_one_step_and_is_not
     bench.run()
     assert bench.model.prefills == [(1, 2)]
     assert_alone(running)
+
+
+@each_engine
+def test_a_request_encodes_equal_sources_once(make_bench: MakeBench) -> None:
+    """As those of several targets, whose languages are prefixes of the translations."""
+    limits = [SearchOptions(max_target_tokens=3, target_prefix=(token,)) for token in (3, 4, 5)]
+    bench = make_bench(slots=8)
+    shared = [bench.submit(7, ENDLESS_ID, options=options) for options in (*limits, limits[0]._replace(beam_size=2))]
+    other = bench.submit(7, ENDLESS_ID, limit=4, fairness_key="another request")
+    bench.run()
+    assert bench.model.prefills == [(2, 4)]
+    assert_alone(other)
+    for sequence in shared:
+        own = make_bench(slots=2)
+        expected = own.submit(7, ENDLESS_ID, options=sequence.options)
+        own.run()
+        assert answer(sequence) == answer(expected)
+
+
+@each_engine
+def test_an_encoded_source_stays_until_the_last_of_its_sequences_ends(make_bench: MakeBench) -> None:
+    bench = make_bench(slots=3)
+    shared = [bench.submit(7, ENDLESS_ID, limit=limit) for limit in (1, 9)]
+    bench.step(2)
+    others = [bench.submit(token, ENDLESS_ID, limit=5) for token in (8, 9, 10)]
+    bench.run()
+    assert_alone(*shared, *others)
+
+
+@needs_compiler
+def test_a_sequence_that_joins_reads_the_source_that_its_request_has_encoded() -> None:
+    bench = NativeBench(slots=3)
+    sequences = []
+    for limit in (2, 3, 4):
+        sequences.append(bench.submit(7, ENDLESS_ID, limit=limit))
+        bench.step()
+    bench.run()
+    assert bench.model.prefills == [(1, 2)]
+    assert bench.sample("engine_step_sequences_sum", phase="encode") == 1
+    assert_alone(*sequences)
 
 
 @each_engine

@@ -153,25 +153,20 @@ class Engine : public std::enable_shared_from_this<Engine> {
     rest_nanoseconds_ = nanoseconds(clock_() - created_seconds_) - counted;
   }
 
-  // Assigns slots to sequences and encodes them; all of them fail if the encoder fails.
+  // Assigns slots to sequences and encodes their sources; all of them fail if the encoder fails.
   void encode(const std::vector<SequencePointer>& scheduled) {
     encode_batch_.clear();
     // A device computes all slots up to the highest one in use.
     std::sort(free_target_slots_.begin(), free_target_slots_.end(), std::greater<>());
     for (const SequencePointer& sequence : scheduled) {
-      take_slots(*sequence);
       choose_candidates(*sequence);
-      encode_batch_.ids.insert(encode_batch_.ids.end(), sequence->source_ids.begin(), sequence->source_ids.end());
-      encode_batch_.lengths.push_back(sequence->source_length());
-      encode_batch_.slots.push_back(sequence->source_slot);
-      for (const Row& row : sequence->rows) encode_batch_.target_slots.push_back(row.slot);
-      encode_batch_.target_slots.insert(encode_batch_.target_slots.end(), sequence->spare_slots.begin(),
-                                        sequence->spare_slots.end());
-      encode_batch_.target_counts.push_back(sequence->options.rows());
+      take_slots(*sequence);
+      if (!share_source(*sequence, scheduled)) take_source(*sequence);
     }
+    for (const int32_t slot : encode_batch_.slots) add_target_slots(slot, scheduled);
     const double started_seconds = clock_();
     try {
-      model_->encode(encode_batch_);
+      if (!encode_batch_.slots.empty()) model_->encode(encode_batch_);
     } catch (...) {
       count_failure("encode_failed", scheduled.size());
       for (const SequencePointer& sequence : scheduled) {
@@ -185,7 +180,49 @@ class Engine : public std::enable_shared_from_this<Engine> {
     running_.insert(running_.end(), scheduled.begin(), scheduled.end());
     // The model computes adjacent rows that choose from all tokens together.
     std::stable_partition(running_.begin(), running_.end(), [](const auto& each) { return each->candidates.empty(); });
-    encode_counters_.observe(encoded_seconds - started_seconds, scheduled.size());
+    const size_t sources = encode_batch_.slots.size();
+    if (sources > 0) encode_counters_.observe(encoded_seconds - started_seconds, sources);
+  }
+
+  // Gives a sequence the source slot of another one that its request has for the same source, if there is one. A slot
+  // has one list of candidates.
+  bool share_source(Sequence& sequence, const std::vector<SequencePointer>& scheduled) {
+    const auto shares = [&](const SequencePointer& other) {
+      return other->source_slot >= 0 && other->fairness_key == sequence.fairness_key &&
+             other->source_ids == sequence.source_ids && other->candidates.ids == sequence.candidates.ids;
+    };
+    auto found = std::find_if(scheduled.begin(), scheduled.end(), shares);
+    if (found == scheduled.end()) {
+      if (!model_->shape().keeps_sources) return false;
+      found = std::find_if(running_.begin(), running_.end(), shares);
+      if (found == running_.end()) return false;
+    }
+    sequence.source_slot = (*found)->source_slot;
+    sequence.candidates = (*found)->candidates;
+    ++source_uses_[static_cast<size_t>(sequence.source_slot)];
+    return true;
+  }
+
+  // Gives a sequence a source slot of its own, and its source to the encoder.
+  void take_source(Sequence& sequence) {
+    sequence.source_slot = free_source_slots_.back();
+    free_source_slots_.pop_back();
+    ++source_uses_[static_cast<size_t>(sequence.source_slot)];
+    encode_batch_.ids.insert(encode_batch_.ids.end(), sequence.source_ids.begin(), sequence.source_ids.end());
+    encode_batch_.lengths.push_back(sequence.source_length());
+    encode_batch_.slots.push_back(sequence.source_slot);
+  }
+
+  // Adds the target slots of all sequences that start with a source.
+  void add_target_slots(int32_t source_slot, const std::vector<SequencePointer>& scheduled) {
+    std::vector<int32_t>& slots = encode_batch_.target_slots;
+    const size_t first = slots.size();
+    for (const SequencePointer& sequence : scheduled) {
+      if (sequence->source_slot != source_slot) continue;
+      for (const Row& row : sequence->rows) slots.push_back(row.slot);
+      slots.insert(slots.end(), sequence->spare_slots.begin(), sequence->spare_slots.end());
+    }
+    encode_batch_.target_counts.push_back(static_cast<int32_t>(slots.size() - first));
   }
 
   // They depend on the sequence alone, so its translation does not depend on its company.
@@ -287,7 +324,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   }
 
   void release_slots(Sequence& sequence) {
-    free_source_slots_.push_back(sequence.source_slot);
+    if (--source_uses_[static_cast<size_t>(sequence.source_slot)] == 0)
+      free_source_slots_.push_back(sequence.source_slot);
     for (const Row& row : sequence.rows) free_target_slots_.push_back(row.slot);
     free_target_slots_.insert(free_target_slots_.end(), sequence.spare_slots.begin(), sequence.spare_slots.end());
     sequence.rows.clear();
@@ -295,8 +333,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
   }
 
   void take_slots(Sequence& sequence) {
-    sequence.source_slot = free_source_slots_.back();
-    free_source_slots_.pop_back();
     const int32_t slots = sequence.options.rows();
     // A beam starts with one hypothesis, the empty one; every sample has a row of its own.
     const int32_t rows = sequence.options.sampled() ? slots : 1;
@@ -316,6 +352,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void free_all_slots() {
     free_target_slots_.clear();
     free_source_slots_.clear();
+    source_uses_.assign(static_cast<size_t>(model_->shape().slots), 0);
     for (int32_t slot = model_->shape().slots; slot-- > 0;) {
       free_target_slots_.push_back(slot);
       free_source_slots_.push_back(slot);
@@ -355,6 +392,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   UnreadStep unread_;
   std::vector<int32_t> free_target_slots_;
   std::vector<int32_t> free_source_slots_;
+  std::vector<int32_t> source_uses_;  // sequences of each source slot
   Records records_;
 
   PhaseCounters encode_counters_;

@@ -1,7 +1,7 @@
 // What the loop requires of a model.
 //
 // A row of a step names the slots that hold its state, so rows that leave cost no copy. A target slot belongs to one
-// hypothesis. The hypotheses of a sequence share a source slot.
+// hypothesis. The hypotheses of a sequence share a source slot, and so do sequences of a request with the same source.
 //
 // Shapes: R rows of a step, M of them with logits, V vocabulary, C best tokens, A alignment heads, S source capacity.
 #pragma once
@@ -21,6 +21,7 @@ struct ModelShape {
   int32_t source_capacity = 0;  // tokens
   int32_t target_capacity = 0;  // tokens, the begin token included
   bool forbids = false;         // steps forbid tokens themselves
+  bool keeps_sources = false;   // hypotheses that start later may read an encoded source
 };
 
 // The tokens that a sequence may use.
@@ -41,7 +42,7 @@ struct EncodeBatch {
   std::vector<int64_t> ids;
   std::vector<int32_t> lengths;
   std::vector<int32_t> slots;
-  std::vector<int32_t> target_slots;   // of all sources: no other hypotheses will read the source
+  std::vector<int32_t> target_slots;   // of all sources: those of the hypotheses that start now
   std::vector<int32_t> target_counts;  // of each source
 
   void clear() { clear_all(ids, lengths, slots, target_slots, target_counts); }

@@ -103,7 +103,7 @@ class SessionModel : public StepModel {
         source_cache_(sessions_->source_cache, slots),
         target_cache_(sessions_->target_cache, slots),
         shape_{slots, sessions_->vocabulary, sessions_->alignment_heads, source_cache_.tokens(),
-               target_cache_.tokens(), sessions_->step_kernel != nullptr},
+               target_cache_.tokens(), sessions_->step_kernel != nullptr, true},
         encoding_(*sessions_, sessions_->encoder),
         token_ids_(static_cast<size_t>(slots)),
         candidate_ranges_(2 * static_cast<size_t>(slots)),

@@ -42,9 +42,10 @@ def specs(bundle: Bundle, copies: int, *, shortlist: bool = False) -> list[Seque
     """Returns sources of any length, each with another search; every other one with a shortlist if wanted."""
     random = np.random.default_rng(5)
     vocabulary = bundle.manifest.vocabulary_size
+    sources = [random.integers(4, vocabulary, int(random.integers(0, 39))).tolist() for _ in [*SEARCHES] * copies]
     return [
         SequenceSpec(
-            (*random.integers(4, vocabulary, int(random.integers(0, 39))).tolist(), EOS_ID),
+            (*sources[number - (number % 3 == 1)], EOS_ID),  # every third one has the source before it
             option._replace(shortlist=shortlist and number % 2 == 0),
         )
         for number, option in enumerate([*SEARCHES.values()] * copies)

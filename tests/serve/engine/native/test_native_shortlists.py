@@ -34,7 +34,8 @@ class Listed(NamedTuple):
         random, manifest = np.random.default_rng(seed), self.bundle.manifest
         specs = []
         for number in range(count):
-            source = random.integers(4, manifest.vocabulary_size, random.integers(1, manifest.max_source_tokens))
+            if number % 3 != 1:  # every third one has the source before it
+                source = random.integers(4, manifest.vocabulary_size, random.integers(1, manifest.max_source_tokens))
             further = random.integers(4, manifest.vocabulary_size, random.integers(3)).tolist()
             listed: dict[str, Any] = {"shortlist": number % 4 > 0, "candidate_ids": tuple(further)}
             chosen = options[number % len(options)] | listed

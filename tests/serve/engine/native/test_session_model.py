@@ -100,12 +100,13 @@ def natively(bundle: Bundle, specs: Specs, pause: Callable[[], object] = lambda:
 
 
 def any_specs(bundle: Bundle, count: int, seed: int) -> Specs:
-    """Returns sources of any length with all kinds of options."""
+    """Returns sources of any length, some of them equal, with all kinds of options."""
     random, kinds = np.random.default_rng(seed), list(GRID.values())
     vocabulary = bundle.manifest.vocabulary_size
     specs = []
     for number in range(count):
-        source = random.integers(4, vocabulary, random.integers(0, bundle.manifest.max_source_tokens))
+        if number % 3 != 1:  # every third one has the source before it
+            source = random.integers(4, vocabulary, random.integers(0, bundle.manifest.max_source_tokens))
         limit = int(random.integers(6, bundle.manifest.max_target_tokens + 1))
         options = SearchOptions(max_target_tokens=limit, **kinds[number % len(kinds)])
         specs.append(((*source.tolist(), bundle.manifest.eos_id), options))

@@ -94,6 +94,7 @@ class FakeModel : public StepModel {
     shape_.vocabulary = kVocabulary;
     shape_.alignment_heads = 1;
     shape_.source_capacity = shape_.target_capacity = kCapacity;
+    shape_.keeps_sources = true;
   }
 
   std::function<void()> on_encode = [] {};
