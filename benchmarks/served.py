@@ -31,7 +31,8 @@ from dragoman.loadtest.protocols import PROTOCOLS
 from dragoman.loadtest.reliability.replicas import START_SECONDS, Command, ServedProcess, start_replicas
 from dragoman.loadtest.scenario import ConstantPhase, RequestKind, Scenario, SearchOptions
 from dragoman.loadtest.server_metrics import MetricsReader, ServerState, rows_per_step
-from dragoman.model.data.corpus import CorpusError, read_corpus
+from dragoman.model.data.corpus import read_corpus
+from dragoman.model.errors import CorpusError
 from dragoman.model.tokenizer.tokenizer import TextTokenizer
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.manifest import BundleDirection

@@ -51,7 +51,7 @@ from benchmarks.systems.translating import Batching
 from dragoman.loadtest.clients import TRANSLATE_PATH, Targets
 from dragoman.loadtest.protocols import PROTOCOLS
 from dragoman.loadtest.scenario import LoadRequest
-from dragoman.model.data.corpus import CorpusError
+from dragoman.model.errors import CorpusError
 from dragoman.protos.translation_pb2 import TranslateRequest
 from dragoman.protos.translation_pb2_grpc import TranslationServiceStub
 from dragoman.serve.bundle.bundle import Bundle

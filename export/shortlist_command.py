@@ -11,7 +11,8 @@ import numpy as np
 from pydantic_settings import SettingsConfigDict
 
 from dragoman.export.held_out import MIN_PAIRS, HeldOutCommand, translate_corpus
-from dragoman.model.data.corpus import Corpus, CorpusError, read_corpora
+from dragoman.model.data.corpus import Corpus, read_corpora
+from dragoman.model.errors import CorpusError
 from dragoman.model.scoring import Quality, score
 from dragoman.model.text_table import format_table
 from dragoman.serve.bundle.bundle import Bundle, BundleError

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
-from dragoman.model.data.corpus import CorpusError
-from dragoman.model.errors import RunError
+from dragoman.model.errors import CorpusError, RunError
 from dragoman.model.tokenizer.frozen_tokenizer import FrozenTokenizer
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
 from dragoman.model.tokenizer.tokenizer import Tokenizer

@@ -25,6 +25,10 @@ class UsageError(UserError):
     """The arguments of a command are wrong in themselves: its exit status is 2."""
 
 
+class CorpusError(UserError):
+    """The data cannot be read; the message has the specification or file and what was expected."""
+
+
 class RunError(UserError):
     """The folder is not a run or lacks what the caller needs; the message has the reason."""
 

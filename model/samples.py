@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dragoman.model.config import Direction
-from dragoman.model.data.corpus import Corpus, CorpusError, read_lines
+from dragoman.model.data.corpus import Corpus, read_lines
+from dragoman.model.errors import CorpusError
 
 # Samples per direction, spread evenly over its corpus.
 SAMPLES = 32

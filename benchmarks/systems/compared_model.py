@@ -26,7 +26,8 @@ from dragoman.export.make_bundle import BundleOptions, write_bundle
 from dragoman.export.origin import read_origin
 from dragoman.export.source_model import Exportable, find_direction
 from dragoman.model.config import Direction, TransformerConfig
-from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus
+from dragoman.model.data.corpus import Corpus, read_corpus
+from dragoman.model.errors import CorpusError
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.samples import Sample
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer

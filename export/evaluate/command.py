@@ -121,8 +121,8 @@ class EvaluateCommand(ConnectionOptions):
     split: Literal["train", "validation", "test"] = "test"
     multi30k_folder: Path | None = None
     baseline: str | None = None
-    beam_size: int = Field(1, ge=1)
-    length_penalty: float = Field(1.0, ge=0)
+    beam_size: int = Field(1, ge=1, le=1000)
+    length_penalty: float = Field(1.0, ge=0, le=10)
     no_repeat_ngram_tokens: int = Field(0, ge=0, le=1000)
     literature: bool = False
     output: Path | None = None
@@ -188,7 +188,11 @@ class EvaluateCommand(ConnectionOptions):
 
     @property
     def _search(self) -> Search:
-        return Search(self.beam_size, self.length_penalty, self.no_repeat_ngram_tokens)
+        return Search(
+            beam_size=self.beam_size,
+            length_penalty=self.length_penalty,
+            no_repeat_ngram_tokens=self.no_repeat_ngram_tokens,
+        )
 
     def _document(self, systems: Sequence[System], evaluations: Sequence[Evaluation]) -> str:
         document = {

@@ -20,7 +20,6 @@ from dragoman.serve.local.chunks import map_in_order
 from dragoman.serve.local.errors import ModelError, TranslationError
 from dragoman.serve.local.options import RequestFields
 from dragoman.serve.local.translator import LocalTranslator
-from dragoman.serve.translation.fields import SearchFields
 
 # Rows in flight; a server with one engine can queue or run all of them.
 IN_FLIGHT_ROWS = 64
@@ -35,7 +34,7 @@ class ServiceSystem:
 
     kind: str
     name: str
-    search: SearchFields
+    search: Search
     open_translator: Callable[[], AbstractAsyncContextManager[Translator]]
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
@@ -85,28 +84,17 @@ async def _sentences(corpora: Sequence[Corpus]) -> AsyncIterator[tuple[Corpus, i
 
 def open_bundle_system(folder: Path, search: Search) -> ServiceSystem:
     """Returns a bundle that translates in this process."""
-    fields = _fields(search)
-    return ServiceSystem("bundle", str(folder), fields, lambda: LocalTranslator(folder, alignments=fields.attended))
+    return ServiceSystem("bundle", str(folder), search, lambda: LocalTranslator(folder, alignments=search.attended))
 
 
 def open_grpc_system(target: str, search: Search, connection: ClientSettings) -> ServiceSystem:
     """Returns a gRPC server at `host:port`."""
     settings = replace(connection, timeout_seconds=TIMEOUT_SECONDS)
-    return ServiceSystem(
-        "server", f"grpc://{target}", _fields(search), lambda: AsyncTranslationClient.open(target, settings)
-    )
+    return ServiceSystem("server", f"grpc://{target}", search, lambda: AsyncTranslationClient.open(target, settings))
 
 
 def open_http_system(host: str, port: int, search: Search, connection: ClientSettings) -> ServiceSystem:
     """Returns a REST server."""
     settings = replace(connection, timeout_seconds=TIMEOUT_SECONDS)
-    name, fields = f"{'https' if settings.encrypted else 'http'}://{host}:{port}", _fields(search)
-    return ServiceSystem("server", name, fields, lambda: RestClient.open(host, port, settings))
-
-
-def _fields(search: Search) -> SearchFields:
-    return SearchFields(
-        beam_size=search.beam_size,
-        length_penalty=search.length_penalty,
-        no_repeat_ngram_tokens=search.no_repeat_ngram_tokens,
-    )
+    name = f"{'https' if settings.encrypted else 'http'}://{host}:{port}"
+    return ServiceSystem("server", name, search, lambda: RestClient.open(host, port, settings))

@@ -1,11 +1,11 @@
 """The interface of systems under evaluation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from dragoman.model.data.corpus import Corpus
 from dragoman.model.errors import UserError
+from dragoman.serve.translation.fields import SearchFields
 
 
 class Progress(Protocol):
@@ -19,13 +19,8 @@ class SystemUnusableError(UserError):
     """The name is no system, or the system cannot translate the data. The message has the name and the expectation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """Search settings; beam size 1 is greedy search, and 0 tokens allow repeated n-grams."""
-
-    beam_size: int
-    length_penalty: float
-    no_repeat_ngram_tokens: int = 0
+class Search(SearchFields):
+    """Search settings as reports name them."""
 
     def __str__(self) -> str:
         name = "greedy" if self.beam_size == 1 else f"beam {self.beam_size}, length penalty {self.length_penalty}"

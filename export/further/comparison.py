@@ -29,7 +29,7 @@ def find_loss(before: Path, bundle: Path) -> str | None:
     parts = [part for part in stored if part.sources and known.find(part.source_language, part.target_language)]
     corpora = [Corpus(part.source_language, part.target_language, part.sources, part.targets) for part in parts]
     with tqdm(total=sum(map(len, corpora)), desc="comparing", unit=" sentences", disable=None) as progress:
-        translations = open_bundle_system(bundle, Search(1, 1.0)).translate(corpora, progress)
+        translations = open_bundle_system(bundle, Search()).translate(corpora, progress)
     losses = []
     for part, corpus, ours in zip(parts, corpora, translations, strict=True):
         found = evaluate(corpus, ours, part.translations, literature=False)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dragoman.model.data.corpus import CorpusError
+from dragoman.model.errors import CorpusError
 from dragoman.serve.memory.entry import OPERATOR, Entry, Pair
 
 

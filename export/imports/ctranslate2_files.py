@@ -287,25 +287,16 @@ def _describe(folder: Path) -> OpenPackage:
 MODEL_FILE = "model.bin"
 CONFIG_FILE = "config.json"
 BPE_FILE = "bpe.model"
-VOCABULARIES = ("shared", "source", "target", "source_1")
+VOCABULARIES = [
+    f"{side}_vocabulary.{end}" for side in ("shared", "source", "target", "source_1") for end in ("json", "txt")
+]
 # First binary version with config.json; earlier ones store its fields as variables.
 FIRST_WITH_CONFIG = 6
 TOKENIZERS: list[list[str]] = read_table(__file__, "ctranslate2.yaml")["tokenizers"]
 # The members of a package that are read.
 IN_FOLDER = (BPE_FILE, *{name for pair in TOKENIZERS for name in pair})
-MEMBERS = (
-    METADATA_FILE,
-    *IN_FOLDER,
-    *(
-        f"{MODEL_FOLDER}/{name}"
-        for name in (
-            *IN_FOLDER,
-            MODEL_FILE,
-            CONFIG_FILE,
-            *(f"{side}_vocabulary.{suffix}" for side in VOCABULARIES for suffix in ("json", "txt")),
-        )
-    ),
-)
+_OF_MODEL = (*IN_FOLDER, MODEL_FILE, CONFIG_FILE, *VOCABULARIES)
+MEMBERS = (METADATA_FILE, *IN_FOLDER, *(f"{MODEL_FOLDER}/{name}" for name in _OF_MODEL))
 # Trained weights compress to a half at best; small packages may be of zeros.
 MAX_RATIO = 10
 UNCHECKED_BYTES = 16 << 20

@@ -17,8 +17,8 @@ from dragoman.export.answer import Outcome, Sentence
 from dragoman.export.source_model import find_direction
 from dragoman.export.verify.checks import BatchMix, Check, Demands, Examination, VerificationPlan
 from dragoman.export.verify.stepper import Reader
-from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus
-from dragoman.model.errors import UserError
+from dragoman.model.data.corpus import Corpus, read_corpus
+from dragoman.model.errors import CorpusError, UserError
 from dragoman.serve.bundle.bundle import Bundle, damage_explained
 from dragoman.serve.bundle.manifest import Precision
 from dragoman.serve.host.system import DeviceChoice

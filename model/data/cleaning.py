@@ -11,7 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from dragoman.model.config import CleaningConfig
-from dragoman.model.data.corpus import Corpus, CorpusError, has_split, read_corpora
+from dragoman.model.data.corpus import Corpus, has_split, read_corpora
+from dragoman.model.errors import CorpusError
 
 # The part has at most 20 characters, begins with a letter, and occurs at least four times in a row.
 _REPETITION = re.compile(r"([^\W\d_].{0,19}?)\1{3}")

@@ -21,7 +21,7 @@ from pydantic_settings import NoDecode
 from dragoman.model.alignment.links import Link, ReferenceLinks, check_links, parse_links
 from dragoman.model.config import Direction
 from dragoman.model.data import hugging_face, multi30k
-from dragoman.model.errors import UserError, reason_of
+from dragoman.model.errors import CorpusError, reason_of
 
 SPECIFICATIONS = (
     "multi30k:SOURCE-TARGET, multi30k:all, files:SOURCE_FILE,TARGET_FILE[,LINKS_FILE], tsv:FILE or "
@@ -37,10 +37,6 @@ def split_specifications(value: object) -> object:
 
 # The type of a command's option: repeated, or once with commas, also in the environment.
 Specifications = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_specifications)]
-
-
-class CorpusError(UserError):
-    """The data cannot be read; the message has the specification or file and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +110,7 @@ def has_split(specification: str, split: str) -> bool:
     """Returns whether the data has this part (files and tables do not); raises CorpusError if a data set is missing."""
     kind, _, rest = specification.partition(":")
     if kind == "hf":
-        try:
-            return hugging_face.has_split(rest, split)
-        except hugging_face.HuggingFaceError as error:
-            raise CorpusError(str(error)) from error
+        return hugging_face.has_split(rest, split)
     return kind == "multi30k" and split in multi30k.SPLITS
 
 
@@ -190,7 +183,7 @@ def _read(specification: str, split: str, multi30k_folder: Path | None) -> list[
     if kind == "tsv" and rest:
         return [_read_tsv(Path(rest))]
     if kind == "hf" and rest:
-        return [_read_hugging_face(rest, split)]
+        return [_align(*hugging_face.read_hugging_face(rest, split), specification)]
     raise CorpusError(f"{specification!r} is not a data specification: expected {SPECIFICATIONS}")
 
 
@@ -200,13 +193,10 @@ def _read_multi30k(pair: str, split: str, folder: Path) -> list[Corpus]:
     if not directions:
         expected = " and ".join((", ".join(multi30k.LANGUAGES[:-1]), multi30k.LANGUAGES[-1]))
         raise CorpusError(f"multi30k:{pair}: expected all or an ordered pair of {expected}, as in multi30k:en-de")
-    try:
-        texts = {
-            language: multi30k.multi30k_text(folder, split, language) for language in dict.fromkeys(chain(*directions))
-        }
-    except multi30k.Multi30kError as error:
-        raise CorpusError(str(error)) from error
-    lines = {language: list(_decode_lines(f"multi30k:{pair}", text)) for language, text in texts.items()}
+    lines = {
+        language: list(_decode_lines(f"multi30k:{pair}", multi30k.multi30k_text(folder, split, language)))
+        for language in dict.fromkeys(chain(*directions))
+    }
     return [
         _align(source, target, lines[source], lines[target], f"multi30k:{source}-{target}")
         for source, target in directions
@@ -229,13 +219,6 @@ def _read_tsv(path: Path) -> Corpus:
         if len(row) != 2:  # noqa: PLR2004  a pair
             raise CorpusError(f"{path}: line {number}: expected source, tab, target, got {len(row)} columns")
     return _align(source, target, [row[0] for row in rows], [row[1] for row in rows], str(path))
-
-
-def _read_hugging_face(rest: str, split: str) -> Corpus:
-    try:
-        return _align(*hugging_face.read_hugging_face(rest, split), f"hf:{rest}")
-    except hugging_face.HuggingFaceError as error:
-        raise CorpusError(str(error)) from error
 
 
 def _last_suffix(path: Path) -> str:

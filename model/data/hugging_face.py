@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dragoman.model.errors import CorpusError
+
 # The library's reader and its options, by file suffix. A cell with NA is text, not a missing value.
 _TABLES: dict[str, tuple[str, dict[str, Any]]] = {
     ".csv": ("csv", {"keep_default_na": False}),
@@ -20,25 +22,21 @@ _TABLES: dict[str, tuple[str, dict[str, Any]]] = {
 _TRANSLATION = "translation"
 
 
-class HuggingFaceError(Exception):
-    """The data set cannot be read; the message has its name, the row if any, and what was expected."""
-
-
 def read_hugging_face(specification: str, split: str) -> tuple[str, str, list[str], list[str]]:
     """Returns source language, target language, sources and targets of one direction of a data set.
 
     A file or a saved Dataset has no parts and is read whole, whatever the `split`. Line breaks become spaces. Raises
-    HuggingFaceError if the data set, part, column or language is missing, or a text is not a string.
+    CorpusError if the data set, part, column or language is missing, or a text is not a string.
     """
     origin = f"hf:{specification}"
     name, _, pair = specification.rpartition(":")
     source, _, target = pair.partition("-")
     if not name or not source or not target:
-        raise HuggingFaceError(f"{origin}: expected hf:NAME:SOURCE-TARGET or hf:NAME:CONFIG:SOURCE-TARGET")
+        raise CorpusError(f"{origin}: expected hf:NAME:SOURCE-TARGET or hf:NAME:CONFIG:SOURCE-TARGET")
     data = _load(origin, name)
     if isinstance(data, dict):
         if split not in data:
-            raise HuggingFaceError(f"{origin}: expected one of the parts {', '.join(map(str, data))}, got {split}")
+            raise CorpusError(f"{origin}: expected one of the parts {', '.join(map(str, data))}, got {split}")
         data = data[split]
     sides = _columns(origin, data, source, target)
     pairs = [(_text(origin, row, source, s), _text(origin, row, target, t)) for row, (s, t) in enumerate(sides)]
@@ -46,7 +44,7 @@ def read_hugging_face(specification: str, split: str) -> tuple[str, str, list[st
 
 
 def has_split(specification: str, split: str) -> bool:
-    """Returns whether a data set has this part; raises HuggingFaceError if the data set cannot be loaded."""
+    """Returns whether a data set has this part; raises CorpusError if the data set cannot be loaded."""
     data = _load(f"hf:{specification}", specification.rpartition(":")[0])
     return isinstance(data, dict) and split in data
 
@@ -56,11 +54,11 @@ def _load(origin: str, name: str) -> Any:
     try:
         import datasets  # noqa: PLC0415  heavy, and only this kind of data needs it
     except ImportError as error:
-        raise HuggingFaceError(f"{origin}: needs the package datasets; install the extra `train`") from error
+        raise CorpusError(f"{origin}: needs the package datasets; install the extra `train`") from error
     path = Path(name)
     suffix = Path(name.removesuffix(".gz")).suffix
     if path.is_file() and suffix not in _TABLES:
-        raise HuggingFaceError(f"{origin}: expected a file with one of the suffixes {', '.join(_TABLES)}")
+        raise CorpusError(f"{origin}: expected a file with one of the suffixes {', '.join(_TABLES)}")
     try:
         if path.is_file():
             reader, options = _TABLES[suffix]
@@ -72,8 +70,7 @@ def _load(origin: str, name: str) -> Any:
         name, _, configuration = name.partition(":")
         return datasets.load_dataset(name, configuration or None)
     except Exception as error:  # the readers, the network and the hub raise any type
-        reason = " ".join(str(error).split())
-        raise HuggingFaceError(f"{origin}: cannot be loaded: {reason}") from error
+        raise CorpusError(f"{origin}: cannot be loaded: {' '.join(str(error).split())}") from error
 
 
 def _columns(origin: str, data: Any, source: str, target: str) -> Iterator[tuple[object, object]]:
@@ -81,7 +78,7 @@ def _columns(origin: str, data: Any, source: str, target: str) -> Iterator[tuple
     if source in names and target in names:
         return zip(data[source], data[target], strict=True)
     if _TRANSLATION not in names:
-        raise HuggingFaceError(
+        raise CorpusError(
             f"{origin}: expected the columns {source} and {target}, or {_TRANSLATION}, got {', '.join(names)}"
         )
     return _translations(origin, data[_TRANSLATION], source, target)
@@ -90,18 +87,16 @@ def _columns(origin: str, data: Any, source: str, target: str) -> Iterator[tuple
 def _translations(origin: str, column: Any, source: str, target: str) -> Iterator[tuple[object, object]]:
     for row, translation in enumerate(column):
         if not isinstance(translation, dict):
-            raise HuggingFaceError(f"{origin}: row {row}: {_TRANSLATION}: expected a mapping, got {translation!r}")
+            raise CorpusError(f"{origin}: row {row}: {_TRANSLATION}: expected a mapping, got {translation!r}")
         for language in (source, target):
             if language not in translation:
-                raise HuggingFaceError(
-                    f"{origin}: row {row}: expected language {language}, got {', '.join(translation)}"
-                )
+                raise CorpusError(f"{origin}: row {row}: expected language {language}, got {', '.join(translation)}")
         yield translation[source], translation[target]
 
 
 def _text(origin: str, row: int, language: str, value: object) -> str:
     if not isinstance(value, str):
-        raise HuggingFaceError(f"{origin}: row {row}: {language}: expected a string, got {value!r}")
+        raise CorpusError(f"{origin}: row {row}: {language}: expected a string, got {value!r}")
     if "\0" in value:
-        raise HuggingFaceError(f"{origin}: row {row}: {language}: expected text without NUL characters")
+        raise CorpusError(f"{origin}: row {row}: {language}: expected text without NUL characters")
     return value.replace("\r", " ").replace("\n", " ")

@@ -15,6 +15,8 @@ import zlib
 from http.client import HTTPException
 from pathlib import Path
 
+from dragoman.model.errors import CorpusError
+
 FOLDER_VARIABLE = "DRAGOMAN_MULTI30K"
 HOME = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 LANGUAGES = ("cs", "de", "en", "fr")
@@ -23,10 +25,6 @@ TIMEOUT_SECONDS = 30
 # By file name, in the form of `sha256sum`.
 _SUMS = Path(__file__).with_name("multi30k.sha256").read_text("ascii").split()
 TEXT_SHA256 = dict(zip(_SUMS[1::2], _SUMS[::2], strict=True))
-
-
-class Multi30kError(Exception):
-    """The data set is not available; the message explains how to provide it."""
 
 
 def default_folder() -> Path:
@@ -38,7 +36,7 @@ def default_folder() -> Path:
 def multi30k_text(folder: Path, split: str, language: str) -> bytes:
     """Returns the text of one split and language; downloads its gzip file into the folder if it is missing.
 
-    Raises Multi30kError if the file can be neither found nor downloaded, or its text differs from the published one.
+    Raises CorpusError if the file can be neither found nor downloaded, or its text differs from the published one.
     """
     name = f"{SPLITS[split]}.{language}.gz"
     path = folder / name
@@ -60,7 +58,7 @@ def _fetch(url: str, path: Path) -> None:
                 shutil.copyfileobj(response, file)
             download.replace(path)
     except (OSError, HTTPException) as error:
-        raise Multi30kError(
+        raise CorpusError(
             f"{path}: not found, and the download of {url} failed ({error}): "
             f"provide the Multi30k files, or their folder with --multi30k-folder or {FOLDER_VARIABLE}"
         ) from error
@@ -70,8 +68,8 @@ def _read_published(path: Path) -> bytes:
     try:
         text = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
-        raise Multi30kError(f"{path}: expected a gzip file ({error}); delete it to download it again") from error
+        raise CorpusError(f"{path}: expected a gzip file ({error}); delete it to download it again") from error
     digest = hashlib.sha256(text).hexdigest()
     if digest != TEXT_SHA256[path.name]:
-        raise Multi30kError(f"{path}: sha256 of the text: expected {TEXT_SHA256[path.name]}, got {digest}")
+        raise CorpusError(f"{path}: sha256 of the text: expected {TEXT_SHA256[path.name]}, got {digest}")
     return text

@@ -15,17 +15,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from dragoman.model.demo.inflection import (
-    ACCUSATIVE,
-    DATA,
-    DATIVE,
-    NOMINATIVE,
-    NounPhrase,
-    noun_phrase,
-    prepositional,
-    pronoun,
-    verb_form,
-)
+from dragoman.model.demo.inflection import DATA, NounPhrase, noun_phrase, prepositional, pronoun, verb_form
 from dragoman.model.demo.text import Text, join
 
 T = TypeVar("T")
@@ -47,7 +37,7 @@ PHRASES["number"] = 3 * (PHRASES["hour"] + PHRASES["teen"]) + PHRASES["ten"] + _
 PHRASES["day"] = [Text.parse(f"{day} = {day}.") for day in range(1, 29)]
 _PRONOUNS = [pronoun(*forms, agreement=agreement) for *forms, agreement in DATA["pronouns"]]
 _WHO = pronoun("who", "who", "wer", "wen", "wem")
-_NAMES = [NounPhrase((name,) * 3, name.plain().english) for name in PHRASES["name"]]
+_NAMES = [NounPhrase(name, name, name, name.plain().english) for name in PHRASES["name"]]
 
 
 @cache
@@ -103,7 +93,7 @@ class Grammar:
             parts.append((PLACE, self._place("anywhere")))
         if "time" in adverbials and self._happens(0.35):
             parts.append((TIME, time))
-        who, wer = subject.cases[NOMINATIVE].within("s")
+        who, wer = subject.nominative.within("s")
         rest = join(*(part.english for _, part in parts))
         middle = join(*(part.german for _, part in sorted(parts, key=itemgetter(0))))
         operator, verb, plain, finite, end, last = verb_form(
@@ -122,13 +112,9 @@ class Grammar:
 
     def _tense(self, group: dict[str, Any], english: str, mood: str) -> str:
         """Chooses a tense, but no past that equals the base (`They read`): it would be ambiguous."""
-        tenses = _weighted(DATA["moods"][mood])
-        if group.get("state"):
-            tenses = [tense for tense in tenses if tense in ("present", "past")]
-        elif group.get("event"):
-            tenses = [tense for tense in tenses if tense != "progressive"]
         base, *others = english.split("/")
-        return self._pick([tense for tense in tenses if tense != "past" or base not in others[:1]])
+        excluded = group.get("without", "").split() + ["past"] * (base in others[:1])
+        return self._pick([tense for tense in _weighted(DATA["moods"][mood]) if tense not in excluded])
 
     def _subject(self, rule: dict[str, Any], group: dict[str, Any], *, negative: bool) -> tuple[NounPhrase, list[Part]]:
         """Returns the subject, and an adjective for it if the verb describes it."""
@@ -145,11 +131,11 @@ class Grammar:
     def _complements(self, group: dict[str, Any], subject: NounPhrase, *, negative: bool) -> list[Part]:
         parts = list[Part]()
         if group.get("gives"):
-            parts.append((KNOWN, self._object("people", "known", subject).cases[DATIVE].within("r")))
+            parts.append((KNOWN, self._object("people", "known", subject).dative.within("r")))
         if objects := group.get("objects"):
             is_known = "by" in group or self._happens(0.55)
             thing = self._object(objects, "known" if is_known else "negated" if negative else "object", subject)
-            text = thing.cases[DATIVE if group.get("dative") else ACCUSATIVE].within("o")
+            text = (thing.dative if group.get("dative") else thing.accusative).within("o")
             if "by" in group:
                 parts.append((REST, prepositional(group["by"], text)))
             # After a recipient, even a known object may follow the time.
@@ -182,12 +168,10 @@ class Grammar:
         chosen = self._choose(references.get(reading, references["known"]))
         determiner = chosen.removesuffix("+")
         adjective = self._choose(noun_class["adjectives"]) if self._happens(0.35) else ""
+        adjective = "" if adjective == but else adjective
         noun = self._pick(tuple(noun_class["words"].items()))
-        phrase = noun_phrase(determiner, "" if adjective == but else adjective, *noun, plural=chosen != determiner)
-        if determiner == "number":
-            number = self._pick(PHRASES["number"])
-            phrase = phrase._replace(cases=tuple([Text(*map(join, number, text)) for text in phrase.cases]))
-        return phrase
+        number = self._pick(PHRASES["number"]) if determiner == "number" else Text()
+        return noun_phrase(determiner, adjective, *noun, plural=chosen != determiner, count=number)
 
     def _place(self, places: str, *, going: bool = False) -> Text:
         place = self._choose(DATA.get(places, places))
@@ -195,7 +179,7 @@ class Grammar:
         if " " in german:
             adjective = self._choose(DATA["place_adjectives"]) if self._happens(0.2) else ""
             phrase = noun_phrase(self._choose(DATA["place_determiners"]), adjective, place, german)
-            text = phrase.cases[ACCUSATIVE if going and not to.endswith(" zu") else DATIVE]
+            text = phrase.accusative if going and not to.endswith(" zu") else phrase.dative
         else:  # a city
             text = Text(f"{place}~a", f"{german}~a")
         return prepositional(to if going else at, text).within("w")

@@ -1,8 +1,9 @@
 """The inflection of noun phrases and verbs, in both languages, with links. `lexicon.yaml` has and explains the words.
 
-A gender is the last letter of its article; `p` is the plural. A case is the place of its form.
+A gender is the last letter of its article; `p` is the plural.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,54 +13,48 @@ import yaml
 from dragoman.model.demo.text import Text, join, mark
 
 DATA: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("lexicon.yaml").read_text(encoding="utf-8"))
-NOMINATIVE, ACCUSATIVE, DATIVE = range(3)
 # The agreement of a finite verb: the first person is 0. Both languages have one plural form for first and third person.
 THIRD, PLURAL = 1, 2
 
-_WITHOUT_ENDING = {("r", NOMINATIVE), ("s", NOMINATIVE), ("s", ACCUSATIVE)}
 _CONJUGATIONS = {forms[1]: forms for forms in DATA["conjugations"]}
 
 
 class NounPhrase(NamedTuple):
-    """A phrase with one text per German case. `head` is its noun; a `known` object precedes the German time."""
+    """A phrase in the German cases. `head` is its noun; a `known` object precedes the German time."""
 
-    cases: tuple[Text, ...]
+    nominative: Text
+    accusative: Text
+    dative: Text
     head: str
     agreement: int = THIRD
     known: bool = True
 
 
 @cache
-def noun_phrase(determiner: str, adjective: str, english: str, german: str, *, plural: bool = False) -> NounPhrase:
-    """Combines a determiner, an adjective and a noun, as the lexicon has it; the adjective may be empty."""
+def noun_phrase(
+    determiner: str, adjective: str, english: str, german: str, *, plural: bool = False, count: Sequence[str] = ("", "")
+) -> NounPhrase:
+    """Combines a determiner or a count, an adjective and a noun of the lexicon; the adjective may be empty."""
     *articles, stem, declension, known = DATA["determiners"][determiner]
     gender, nominative, oblique, *plurals = german.split()
     forms = (plurals[0], *plurals) if plural else (nominative, oblique, oblique)
     article, noun = articles[plural], english.split("/")[plural]
     words = join(mark(adjective, "b"), mark(noun, "c"))
-    words = join(mark("an" if article == "a" and words[0] in "aeiou" else article, "a"), words)
+    words = join(count[0], mark("an" if article == "a" and words[0] in "aeiou" else article, "a"), words)
     cases = []
-    for case, form in enumerate(forms):
-        declined, ending = _decline(stem, declension, "p" if plural else gender, case)
-        described = mark(adjective and DATA["adjectives"][adjective].split()[-1] + ending, "b")
-        cases.append(Text(words, join(mark(declined, "a"), described, mark(form, "c"))))
-    return NounPhrase(tuple(cases), english.split("/", maxsplit=1)[0], PLURAL if plural else THIRD, known)
-
-
-def _decline(stem: str, declension: str, gender: str, case: int) -> tuple[str, str]:
-    """Returns the determiner and the ending of an adjective behind it, weak if the determiner shows the case."""
-    strong, weak = DATA["strong_endings"][gender][case], DATA["weak_endings"][gender][case]
-    if declension == "article":
-        return DATA["articles"][gender][case], weak
-    if declension == "none" or (declension == "ein_word" and (gender, case) in _WITHOUT_ENDING):
-        return stem, strong
-    return stem + strong, strong if declension == "quantity" else weak
+    for form, endings in zip(forms, DATA["declensions"][declension]["p" if plural else gender], strict=True):
+        ending, of_adjective = endings.split(" ")
+        described = mark(adjective and DATA["adjectives"][adjective].split()[-1] + of_adjective, "b")
+        declined = mark(stem + ending, "a")
+        cases.append(Text(words, join(count[1], declined, described, mark(form, "c"))))
+    head, agreement = english.split("/", maxsplit=1)[0], PLURAL if plural else THIRD
+    return NounPhrase(cases[0], cases[1], cases[2], head, agreement, known)
 
 
 def pronoun(subject: str, other: str, *german: str, agreement: int = THIRD) -> NounPhrase:
     """Combines the forms of a pronoun: English subject and object, German cases."""
-    cases = zip((subject, other, other), german, strict=True)
-    return NounPhrase(tuple(Text.parse(" = ".join(case)) for case in cases), subject, agreement)
+    nominative, accusative, dative = map(Text.parse, map(" = ".join, zip((subject, other, other), german, strict=True)))
+    return NounPhrase(nominative, accusative, dative, subject, agreement)
 
 
 def prepositional(prepositions: str, phrase: Text) -> Text:

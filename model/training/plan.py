@@ -17,7 +17,6 @@ to `NAME/seed-N`. Test data never occurs here: a choice between runs must not de
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
@@ -30,8 +29,8 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from dragoman.model.config import Direction, RunConfig, Section, Seed, read_yaml, recipe_path
 from dragoman.model.data.cleaning import read_training_data
-from dragoman.model.data.corpus import CorpusError, Specifications
-from dragoman.model.errors import describe_os_error, first_problem, reason_of
+from dragoman.model.data.corpus import Specifications
+from dragoman.model.errors import CorpusError, describe_os_error, first_problem, reason_of
 from dragoman.model.run import RunFolder, write_whole
 from dragoman.model.text_table import format_table
 from dragoman.model.training.curves import read_measures
@@ -206,30 +205,21 @@ def _order(plan: RunPlan) -> Iterator[tuple[str, int]]:
     return ((name, seed) for seed in plan.seeds for name in plan.runs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """The best validation of a run, by its own selection, and the last step."""
-
-    best: float
-    last_step: int
-    done: bool
-
-
 def format_results(plan: RunPlan, out: Path) -> str:
     """Returns a table with a row per run: its best validation as mean and standard deviation over the seeds so far."""
     rows = [["run", "selection", "seeds", "complete", "steps", "best", "deviation"]]
     for name in plan.runs:
         selection = RunConfig.model_validate({"directions": _ANY_DIRECTION, **plan.options(name)}).training.selection
-        found = [_result(folder_of(out, name, seed), selection) for seed in plan.seeds]
-        results = [result for result in found if result is not None]
-        best = [result.best for result in results]
+        runs = [folder_of(out, name, seed) for seed in plan.seeds]
+        results = list(filter(None, (_best_and_last(run, selection) for run in runs)))
+        best = [value for value, _ in results]
         rows.append(
             [
                 name,
                 selection,
                 f"{len(results)}/{len(plan.seeds)}",
-                str(sum(result.done for result in results)),
-                f"{max((result.last_step for result in results), default=0):,}",
+                str(sum(run.done.exists() for run in runs)),
+                f"{max((step for _, step in results), default=0):,}",
                 f"{fmean(best):.2f}" if best else "",
                 f"{stdev(best):.2f}" if len(best) > 1 else "",
             ]
@@ -237,12 +227,11 @@ def format_results(plan: RunPlan, out: Path) -> str:
     return format_table(rows, 2)
 
 
-def _result(run: RunFolder, selection: str) -> _Result | None:
-    """Returns the result of a run, or None before its first validation."""
+def _best_and_last(run: RunFolder, selection: str) -> tuple[float, int] | None:
+    """Returns the best validation of a run, by its own selection, and the last step; None before the first one."""
     measure, mode = MONITORS[selection]
     values = read_measures(run.logs).get(measure) if run.logs.is_dir() else None
     if not values:
         return None
-    best = max(values.values()) if mode == "max" else min(values.values())
     # Lightning counts the step of a validation from 0.
-    return _Result(best, max(values) + 1, run.done.exists())
+    return max(values.values()) if mode == "max" else min(values.values()), max(values) + 1

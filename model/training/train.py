@@ -19,10 +19,10 @@ from dragoman.model.config import (
     recipe_path,
 )
 from dragoman.model.data.cleaning import TrainingData, read_training_data
-from dragoman.model.data.corpus import Corpus, CorpusError, Specifications, balanced_lines, read_corpora
+from dragoman.model.data.corpus import Corpus, Specifications, balanced_lines, read_corpora
 from dragoman.model.data.report import describe_corpora
 from dragoman.model.data.segmentation import Segmentation
-from dragoman.model.errors import INTERRUPTED, TERMINATED, RunError, UsageError, ended
+from dragoman.model.errors import INTERRUPTED, TERMINATED, CorpusError, RunError, UsageError, ended
 from dragoman.model.run import RunFolder, TrainedModel, write_whole
 from dragoman.model.samples import Sample, choose_samples, format_samples, read_samples
 from dragoman.model.tokenizer.frozen_tokenizer import FrozenTokenizer, RunTokenizer

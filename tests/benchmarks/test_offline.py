@@ -12,7 +12,7 @@ from benchmarks.harness.process import Measurement
 from benchmarks.harness.report import Report, Table
 from benchmarks.harness.rounds import Round
 from benchmarks.offline import Measured, OfflinePlan, OfflineSystem, figures_of, references_of, tables_of
-from dragoman.model.data.corpus import CorpusError
+from dragoman.model.errors import CorpusError
 from dragoman.model.run import RunFolder
 
 SEARCHES = ("greedy", "beam 4")

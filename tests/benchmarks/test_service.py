@@ -12,7 +12,7 @@ from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.report import Report
 from benchmarks.served import ServedSentence, read_sentences
 from benchmarks.service import Answer, ServicePlan, measure_lone
-from dragoman.model.data.corpus import CorpusError
+from dragoman.model.errors import CorpusError
 from dragoman.serve.bundle.bundle import Bundle
 from tests.support.cases import cases
 

@@ -17,7 +17,7 @@ from dragoman.export.imports.marian_files import import_marian_files
 from dragoman.export.imports.marian_folder import is_marian_folder
 from dragoman.export.source_model import Exportable
 from dragoman.model.config import Direction
-from dragoman.model.data.corpus import CorpusError
+from dragoman.model.errors import CorpusError
 from dragoman.model.run import RunFolder
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.model.weights import FORBIDDEN

@@ -14,8 +14,7 @@ from dragoman.export import make_bundle as module
 from dragoman.export.make_bundle import BundleOptions, Candidate, choose_golden, confidence_of, translated, write_bundle
 from dragoman.export.source_model import Exportable
 from dragoman.model.config import Direction
-from dragoman.model.data.corpus import CorpusError
-from dragoman.model.errors import RunError
+from dragoman.model.errors import CorpusError, RunError
 from dragoman.model.run import RunFolder, TrainedModel
 from dragoman.model.samples import Sample, read_samples
 from dragoman.model.search import generate_greedy

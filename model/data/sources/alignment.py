@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.archives import read_members
 from dragoman.model.data.sources.readers.fluent import read_ftl
 from dragoman.model.data.sources.readers.help_pages import read_help
@@ -22,7 +21,7 @@ from dragoman.model.data.sources.readers.plain_formats import (
 )
 from dragoman.model.data.sources.readers.scripts import read_diagnostics, read_localize_calls, read_message_list
 from dragoman.model.data.sources.source_list import Source
-from dragoman.model.errors import reason_of
+from dragoman.model.errors import CorpusError, reason_of
 
 READERS: dict[str, Callable[[bytes], Messages]] = {
     "mo": read_mo,

@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from dragoman.model.data.corpus import CorpusError
-from dragoman.model.errors import reason_of
+from dragoman.model.errors import CorpusError, reason_of
 
 # Archives that language packages contain.
 _INNER = (".xpi", ".jar")

@@ -11,11 +11,11 @@ from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from tqdm import tqdm
 
-from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.cleaning import Reason
 from dragoman.model.data.sources.corpus import SourceText, parts_of, read_source
 from dragoman.model.data.sources.licenses import is_permissive, license_of_mixture
 from dragoman.model.data.sources.source_list import Source, load_sources
+from dragoman.model.errors import CorpusError
 from dragoman.model.text_table import format_table
 
 INCLUDED = "included"

@@ -10,35 +10,16 @@ import tempfile
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from dragoman.model.data.corpus import CorpusError
+import yaml
+
 from dragoman.model.data.sources.source_list import Package, Registry
+from dragoman.model.errors import CorpusError
 
 TIMEOUT_SECONDS = 600
-_CLIENTS: dict[Registry, tuple[str, ...]] = {
-    "debian": ("apt-get", "--quiet", "download", "{package}"),
-    "npm": ("npm", "pack", "--silent", "{package}"),
-    "pypi": (
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--ignore-requires-python",
-        "--only-binary=:all:",
-        "{package}",
-    ),
-}
-_VERSION_MARKS: dict[Registry, str] = {"debian": "=", "npm": "@", "pypi": "=="}
-# The name and the version in the file name of an archive.
-_FILE_NAMES: dict[Registry, re.Pattern[str]] = {
-    "debian": re.compile(r"(?P<NAME>[^_]+)_(?P<VERSION>[^_]+)_[^_]+\.deb"),
-    "npm": re.compile(r"(?P<NAME>.+?)-(?P<VERSION>\d.*)\.tgz"),
-    "pypi": re.compile(r"(?P<NAME>.+?)-(?P<VERSION>\d[^-]*)(?:-.*\.whl|\.tar\.gz)"),
-}
+_REGISTRIES: dict[Registry, Any] = yaml.safe_load(Path(__file__).with_name("registries.yaml").read_text("utf-8"))
 
 
 class Archive(NamedTuple):
@@ -78,7 +59,7 @@ def provide_archive(folder: Path, registry: Registry, name: str, package: Packag
 def _archives(folder: Path, registry: Registry, name: str) -> Iterator[tuple[str, Path]]:
     """Yields version and path of the archives of a package in a folder."""
     for path in sorted(folder.iterdir()):
-        match = _FILE_NAMES[registry].fullmatch(path.name)
+        match = re.fullmatch(_REGISTRIES[registry]["file"], path.name)
         if match and _normal(match["NAME"]) == _normal(_file_name(name)):
             yield unquote(match["VERSION"]), path
 
@@ -96,7 +77,7 @@ def _normal(name: str) -> str:
 def _download(folder: Path, registry: Registry, name: str, version: str) -> None:
     """Downloads the listed version of a package or, if the registry has it no longer, the current one."""
     problem = ""
-    for package in dict.fromkeys((f"{name}{_VERSION_MARKS[registry]}{version}", name)):
+    for package in dict.fromkeys((f"{name}{_REGISTRIES[registry]['mark']}{version}", name)):
         # The folder is in the same file system, so that an archive appears complete or not at all.
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as workshop:
             problem = _run_client(registry, package, workshop)
@@ -109,7 +90,7 @@ def _download(folder: Path, registry: Registry, name: str, version: str) -> None
 
 def _run_client(registry: Registry, package: str, workshop: str) -> str:
     """Runs a client in a folder; returns why it failed, or nothing."""
-    command = [part.format(package=package) for part in _CLIENTS[registry]]
+    command = [part.format(package=package, python=sys.executable) for part in _REGISTRIES[registry]["client"]]
     try:
         done = subprocess.run(  # noqa: S603 - names come from the list of sources
             command, cwd=workshop, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from dragoman.model.data.corpus import CorpusError, read_lines
+from dragoman.model.data.corpus import read_lines
+from dragoman.model.errors import CorpusError
 
 LANGUAGES = ("en", "de", "fr", "cs")
 EVERYDAY = Path(__file__).parents[2] / "everyday"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from dragoman.model.data.corpus import CorpusError
+from dragoman.model.errors import CorpusError
 
 # What a mixture is distributed under, where the texts of a license permit it.
 PERMISSIVE, GPL_2, GPL_3, CC_BY_SA, GFDL = "permissive licenses", "GPL-2.0", "GPL-3.0", "CC-BY-SA-4.0", "GFDL-1.3"

@@ -7,7 +7,8 @@ import pytest
 from benchmarks.systems.compared_model import ComparedModel, lengths_of, made_up_tokenizer, made_up_words, random_model
 from benchmarks.systems.translating import draw_sentences
 from dragoman.model.config import TransformerConfig
-from dragoman.model.data.corpus import Corpus, CorpusError
+from dragoman.model.data.corpus import Corpus
+from dragoman.model.errors import CorpusError
 from dragoman.model.tokenizer.tokenizer import EOS_ID, UNK_ID
 
 SHAPE = {"d_model": 16, "d_ff": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from dragoman.model.config import CleaningConfig
 from dragoman.model.data.cleaning import Reason, clean, hold_out
-from dragoman.model.data.corpus import Corpus, CorpusError
+from dragoman.model.data.corpus import Corpus
+from dragoman.model.errors import CorpusError
 
 NOTHING = CleaningConfig(remove_duplicates=False, max_length_ratio=None)
 SIDE = st.text("ab ", min_size=1, max_size=12).filter(str.strip)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.model.data import corpus as module
-from dragoman.model.data.corpus import Corpus, CorpusError, balanced_lines, read_corpora, read_corpus, read_lines
+from dragoman.model.data.corpus import Corpus, balanced_lines, read_corpora, read_corpus, read_lines
+from dragoman.model.errors import CorpusError
 from tests.support.cases import cases
 
 CASES = cases(__file__)

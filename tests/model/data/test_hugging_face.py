@@ -11,7 +11,8 @@ import huggingface_hub.constants
 import pytest
 
 from dragoman.model.data.cleaning import read_training_data
-from dragoman.model.data.corpus import Corpus, CorpusError, has_split, read_corpora, read_corpus
+from dragoman.model.data.corpus import Corpus, has_split, read_corpora, read_corpus
+from dragoman.model.errors import CorpusError
 from tests.support.paths import ROOT
 
 PAIRS = [("a house", "ein Haus"), ("a river", "ein Fluss")]

@@ -17,8 +17,9 @@ import pytest
 
 from dragoman.model.data import multi30k
 from dragoman.model.data.cleaning import Reason, read_training_data
-from dragoman.model.data.corpus import CorpusError, read_corpora, read_corpus
-from dragoman.model.data.multi30k import FOLDER_VARIABLE, TEXT_SHA256, Multi30kError, default_folder, multi30k_text
+from dragoman.model.data.corpus import read_corpora, read_corpus
+from dragoman.model.data.multi30k import FOLDER_VARIABLE, TEXT_SHA256, default_folder, multi30k_text
+from dragoman.model.errors import CorpusError
 from tests.support.http_serving import QuietHandler, serving
 from tests.support.paths import ROOT
 
@@ -80,7 +81,7 @@ def test_a_broken_transfer_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
         raise ConnectionResetError("reset by peer")
 
     monkeypatch.setattr(shutil, "copyfileobj", break_off)
-    with pytest.raises(Multi30kError, match=r"train\.en\.gz: .*reset by peer"):
+    with pytest.raises(CorpusError, match=r"train\.en\.gz: .*reset by peer"):
         multi30k_text(tmp_path / "data", "train", "en")
     assert not any((tmp_path / "data").iterdir())
 
@@ -88,14 +89,14 @@ def test_a_broken_transfer_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
 @pytest.mark.usefixtures("offline")
 def test_without_a_network_the_error_explains_how_to_provide_the_files(tmp_path: Path) -> None:
     problem = r"train\.en\.gz: .*https://.*/train\.en\.gz .*not known.*--multi30k-folder or DRAGOMAN_MULTI30K"
-    with pytest.raises(Multi30kError, match=problem):
+    with pytest.raises(CorpusError, match=problem):
         multi30k_text(tmp_path, "train", "en")
 
 
 @pytest.mark.usefixtures("offline")
 def test_a_changed_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "val.de.gz").write_bytes(gzip.compress(TEXT))
-    with pytest.raises(Multi30kError, match=rf"val\.de\.gz: sha256 .*, got {hashlib.sha256(TEXT).hexdigest()}$"):
+    with pytest.raises(CorpusError, match=rf"val\.de\.gz: sha256 .*, got {hashlib.sha256(TEXT).hexdigest()}$"):
         multi30k_text(tmp_path, "validation", "de")
 
 
@@ -112,7 +113,7 @@ def test_a_changed_text_is_refused(tmp_path: Path) -> None:
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "val.de.gz").write_bytes(content)
-    with pytest.raises(Multi30kError, match=r"val\.de\.gz: "):
+    with pytest.raises(CorpusError, match=r"val\.de\.gz: "):
         multi30k_text(tmp_path, "validation", "de")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.model.config import CleaningConfig
 from dragoman.model.data.cleaning import Reason, read_training_data
-from dragoman.model.data.corpus import CorpusError
+from dragoman.model.errors import CorpusError
 
 
 def write_table(path: Path, pairs: int, prefix: str = "word") -> str:

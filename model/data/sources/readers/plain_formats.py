@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import polib
 
-from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.readers.messages import CONTEXT_END, Messages
+from dragoman.model.errors import CorpusError
 
 _PROPERTY = re.compile(r"[ \t\f]*(?P<KEY>(?:[^\\\s:=]|\\.)+)[ \t\f]*[:=]?[ \t\f]*(?P<TEXT>.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)

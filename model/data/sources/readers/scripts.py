@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.readers.messages import Messages
+from dragoman.model.errors import CorpusError
 
 _STRING = r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\$]|\\.)*`"
 _LIST = re.compile(rf"=\s*\[\s*(?P<ITEMS>(?:(?:{_STRING}|undefined|null)\s*+,?\s*+)++)\]")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.archives import read_members
+from dragoman.model.errors import CorpusError
 from tests.support.packages import deb_of, tar_of, zip_of
 
 FILES = {

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.download import provide_archive
 from dragoman.model.data.sources.source_list import Package
+from dragoman.model.errors import CorpusError
 
 CONTENT = b"archive"
 LISTED = Package(version="1:2.0-1", sha256=sha256(CONTENT).hexdigest())

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.licenses import OUTCOMES, is_permissive, license_of_mixture
 from dragoman.model.data.sources.source_list import load_sources
+from dragoman.model.errors import CorpusError
 from tests.support.cases import cases
 
 CASES = cases(__file__)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.model.data.corpus import CorpusError
 from dragoman.model.data.sources.alignment import READERS, read_file
 from dragoman.model.data.sources.readers.fluent import read_ftl
 from dragoman.model.data.sources.readers.help_pages import read_help
@@ -26,6 +25,7 @@ from dragoman.model.data.sources.readers.plain_formats import (
     read_properties,
 )
 from dragoman.model.data.sources.readers.scripts import read_diagnostics, read_localize_calls, read_message_list
+from dragoman.model.errors import CorpusError
 from tests.support.cases import cases
 
 CASES = cases(__file__)
