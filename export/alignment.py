@@ -26,11 +26,6 @@ class HeadQuality(NamedTuple):
     coverage: float
     entropy: float
 
-    @property
-    def figure(self) -> float:
-        """The larger, the better: 0 to 1."""
-        return self.coverage * (1 - self.entropy)
-
 
 class HeadMeasure:
     """Measures all heads on cross-attention weights, which it gets a layer at a time and does not keep."""

@@ -31,17 +31,10 @@ from dragoman.serve.bundle.files import read_file
 from dragoman.serve.bundle.manifest import BundleDirection
 
 SENTENCEPIECE_FILE = "spiece.model"
+_PLAIN: dict[str, InnerActivation] = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "silu": "silu"}
+_GATED = {f"gated-{name}": kind for name, kind in (_PLAIN | {"gelu": "gelu_tanh"}).items()}
 # Activation, and whether there is a gate, by `feed_forward_proj`.
-ACTIVATIONS: dict[str, tuple[InnerActivation, bool]] = {
-    "relu": ("relu", False),
-    "gelu": ("gelu", False),
-    "gelu_new": ("gelu_tanh", False),
-    "silu": ("silu", False),
-    "gated-relu": ("relu", True),
-    "gated-gelu": ("gelu_tanh", True),
-    "gated-gelu_new": ("gelu_tanh", True),
-    "gated-silu": ("silu", True),
-}
+ACTIVATIONS = {name: (kind, name in _GATED) for name, kind in (_PLAIN | _GATED).items()}
 # The languages into which T5 was trained to translate from English (Raffel et al. 2020, appendix D).
 TARGETS = {"de": "German", "fr": "French", "ro": "Romanian"}
 TASK = re.compile(r"translation_([a-z]{2,3})_to_([a-z]{2,3})")

@@ -347,24 +347,11 @@ class Examination:
             ),
         }
 
-    @property
-    def translations(self) -> int:
-        """Number of translations of all checks: the total for `advance` of `outcomes`."""
-        plan, compared, golden = self._plan, len(self._compared), len(self._bundle.golden)
-        total = compared if self._greedy_wanted else 0
-        if "logits" in plan.checks and self._references is not None:
-            total += compared * (2 if self._tolerance_wanted else 1)
-        if "tokens" in plan.checks:
-            total += 2 * compared + golden + (0 if self._references is None else 2 * compared)
-        if "invariance" in plan.checks:
-            total += len(self._batched) * len(self._searches) * (1 + len(plan.batch_mix.batches))
-        return total
-
     def outcomes(self, advance: Advance) -> Iterator[Outcome]:
         """Yields the outcome of each check; calls `advance` with the number of finished translations."""
         plan = self._plan
         greedy: list[Answer] = []
-        if self._references is not None and self._greedy_wanted:
+        if self._references is not None and not {"logits", "tokens"}.isdisjoint(plan.checks):
             greedy = self._references.trained.translate(self._sources, 1, plan.length_penalty, advance)
         if "logits" in plan.checks:
             yield self._check_logits(greedy, advance)
@@ -383,17 +370,6 @@ class Examination:
     @property
     def _sources(self) -> list[tuple[int, ...]]:
         return [sentence.source_ids for sentence in self._compared]
-
-    @property
-    def _greedy_wanted(self) -> bool:
-        """True if PyTorch's greedy translations are needed, as reference or as forced targets."""
-        return self._references is not None and not {"logits", "tokens"}.isdisjoint(self._plan.checks)
-
-    @property
-    def _tolerance_wanted(self) -> bool:
-        """True if the tolerance of logits must be measured."""
-        rounds = self._references is not None and self._references.rounded is not None
-        return rounds and self._plan.logits_tolerance is None
 
     def _check_logits(self, greedy: Sequence[Answer], advance: Advance) -> Outcome:
         if self._references is None:

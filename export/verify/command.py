@@ -22,7 +22,7 @@ from dragoman.model.errors import CorpusError, UserError
 from dragoman.serve.bundle.bundle import Bundle, damage_explained
 from dragoman.serve.bundle.manifest import Precision
 from dragoman.serve.host.system import DeviceChoice
-from dragoman.serve.host.tables import described
+from dragoman.tables import described
 
 if TYPE_CHECKING:
     from dragoman.export.verify.reference import References
@@ -97,7 +97,7 @@ class VerifyCommand(BaseSettings):
         examination = Examination(
             bundle, reader, sentences, references, self._plan(bundle.manifest.precision), device=self.device
         )
-        with tqdm(total=examination.translations, desc="verifying", unit=" translations", disable=None) as progress:
+        with tqdm(desc="verifying", unit=" translations", disable=None) as progress:
             for outcome in examination.outcomes(progress.update):
                 progress.write(str(outcome))
                 yield outcome
