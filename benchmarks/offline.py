@@ -31,7 +31,7 @@ from dragoman.model.config import Section
 from dragoman.model.scoring import score
 from dragoman.serve.bundle.manifest import Precision
 from dragoman.serve.host.system import available_cpus
-from dragoman.serve.host.tables import described
+from dragoman.tables import described
 
 # Precisions and devices of the baselines.
 KINDS: dict[Maker, tuple[str, ...]] = {

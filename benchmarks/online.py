@@ -52,8 +52,8 @@ from dragoman.model.tokenizer.tokenizer import EOS_ID
 from dragoman.serve.bundle.manifest import BundleDirection, Precision
 from dragoman.serve.bundle.tokenizer import TOKENIZER_FILE, write_tokenizer
 from dragoman.serve.host.server_process import server_command
-from dragoman.serve.host.tables import described
 from dragoman.serve.settings import QUEUE_PER_SLOT
+from dragoman.tables import described
 
 DRAGOMAN: Maker = "dragoman"
 BASELINE: Maker = "ctranslate2"

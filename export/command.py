@@ -36,7 +36,7 @@ from dragoman.serve.bundle.manifest import (
     Precision,
     is_model_name,
 )
-from dragoman.serve.host.tables import described
+from dragoman.tables import described
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
 # More golden sentences add no information.

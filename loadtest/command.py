@@ -33,7 +33,7 @@ from dragoman.model.errors import UsageError
 from dragoman.model.output_file import write_output
 from dragoman.model.provenance import Provenance, command_line
 from dragoman.serve.clients.options import ConnectionOptions, check_address
-from dragoman.serve.host.tables import described, read_table
+from dragoman.tables import described, read_table
 
 LIBRARIES = ("grpcio", "aiohttp", "numpy")
 _READY_MADE = {path.stem: path for path in sorted((Path(__file__).parent / "scenarios").glob("*.yaml"))}

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, PydanticBaseSettin
 
 from dragoman.model.errors import UsageError, reason_of
 from dragoman.serve.host.system import DeviceChoice, available_cpus
-from dragoman.serve.host.tables import described
+from dragoman.tables import described
 
 if TYPE_CHECKING:
     from dragoman.serve.host.state import State

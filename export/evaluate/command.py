@@ -23,7 +23,7 @@ from dragoman.model.scoring import Measure, Quality, bleu_metric, measure, measu
 from dragoman.model.text_table import format_table
 from dragoman.model.versions import installed_versions
 from dragoman.serve.clients.options import ConnectionOptions
-from dragoman.serve.host.tables import described, read_table
+from dragoman.tables import described, read_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ from dragoman.model.config import TransformerConfig
 from dragoman.model.tokenizer.tokenizer import SpecialIds
 from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.manifest import AttentionHead, BundleDirection
-from dragoman.serve.host.tables import read_table
+from dragoman.tables import read_table
 
 SPECIFICATION = "TransformerSpec"
 # Names of earlier specifications, which do not store the number of heads.

@@ -40,7 +40,7 @@ from dragoman.export.imports.stored import ArrayFile, StoredArray, from_bfloat16
 from dragoman.model.errors import first_problem, reason_of
 from dragoman.serve.bundle.files import open_file, read_file
 from dragoman.serve.bundle.manifest import MAX_AXES
-from dragoman.serve.host.tables import read_table
+from dragoman.tables import read_table
 
 OLDEST_VERSION, NEWEST_VERSION = 1, 6
 FIRST_WITH_SPECIFICATION, FIRST_WITH_ALIASES, FIRST_WITH_TYPES = 2, 3, 4

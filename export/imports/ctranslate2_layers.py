@@ -18,7 +18,7 @@ from dragoman.export.imports.distances import bias_per_distance, vectors_per_dis
 from dragoman.export.imports.stored import StoredArray
 from dragoman.model.config import Distances, InnerActivation, TransformerConfig
 from dragoman.model.imported_config import attention_fields
-from dragoman.serve.host.tables import read_table
+from dragoman.tables import read_table
 
 ACTIVATIONS: dict[int, InnerActivation] = {0: "relu", 1: "gelu_tanh", 2: "silu", 3: "gelu"}
 ACTIVATION_NAMES = ("ReLU", "GELU by tanh", "Swish", "GELU", "GELU by sigmoid", "tanh", "sigmoid")

@@ -22,7 +22,7 @@ from typing import Any, Never
 import numpy as np
 
 from dragoman.export.imports.stored import ArrayFile, StoredArray, from_bfloat16, member_offset
-from dragoman.serve.host.tables import read_table
+from dragoman.tables import read_table
 
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 # Operations of a pickle, axes of a tensor, and arguments of its function, that no known checkpoint reaches.

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from dragoman.export.imports.stored import ArrayFile, StoredArray, from_bfloat16
 from dragoman.serve.bundle.manifest import MAX_AXES
-from dragoman.serve.host.tables import read_table
+from dragoman.tables import read_table
 
 SIZE_BYTES = 8
 # The library has the same limit.

@@ -36,11 +36,10 @@ from dragoman.model.text_table import format_table
 from dragoman.model.training.curves import read_measures
 from dragoman.model.training.initial import differing_options
 from dragoman.model.training.inputs import Inputs
-from dragoman.model.training.train import TrainCommand
+from dragoman.model.training.train import SECTIONS, TrainCommand
 from dragoman.model.training.trainer import MONITORS
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
-SECTIONS = ("model", "cleaning", "tokenizer", "training")
 # Stands for the directions of the data, which are not read to check options.
 _ANY_DIRECTION = (Direction(source="en", target="de"),)
 

@@ -33,6 +33,10 @@ from dragoman.model.training.initial import continued, freeze, initial_parameter
 from dragoman.model.training.inputs import Inputs
 from dragoman.model.training.module import DivergedError, TranslationData, TranslationModule
 from dragoman.model.training.trainer import HardwareConfig, ValidationTranslation, check_hardware, make_trainer
+from dragoman.tables import described
+
+# The sections of a recipe and of the options.
+SECTIONS = ("model", "cleaning", "tokenizer", "training")
 
 
 class RecipeSource(PydanticBaseSettingsSource):
@@ -56,6 +60,7 @@ class RecipeSource(PydanticBaseSettingsSource):
             raise UsageError(f"recipe: {path}: {error}") from error
 
 
+@described(__file__)
 class TrainCommand(BaseSettings):
     """Trains a Transformer on parallel text.
 
@@ -72,28 +77,18 @@ class TrainCommand(BaseSettings):
         nested_model_default_partial_update=True,
     )
 
-    data: Specifications = Field(
-        min_length=1, description="training pairs: multi30k:en-de, files:a.en,a.de, tsv:FILE or hf:NAME:en-de"
-    )
-    out: Path = Field(description="folder of the run; an existing run is resumed")
-    validation: Specifications = Field(
-        (), description="validation pairs; else parts of the data sets, or the last 1,000 pairs"
-    )
-    multi30k_folder: Path | None = Field(
-        None, description="folder of the Multi30k files, downloaded if missing; else $DRAGOMAN_MULTI30K"
-    )
-    base_validation: Specifications = Field(
-        (), description="with --initial: pairs of its domain; an export compares them"
-    )
-    initial: Path | None = Field(
-        None, description="model to train further: run, bundle, public folder or name of a hub"
-    )
-    recipe: str | None = Field(None, description="name in model/recipes/ or YAML file with the sections below")
-    model: TransformerConfig = Field(TransformerConfig(), description="shape of the model")
-    cleaning: CleaningConfig = Field(CleaningConfig(), description="which training pairs are removed")
-    tokenizer: TokenizerConfig = Field(TokenizerConfig(), description="the tokenizer")
-    training: TrainingConfig = Field(TrainingConfig(), description="optimization")
-    hardware: HardwareConfig = Field(HardwareConfig(), description="hardware; may change when a run resumes")
+    data: Specifications = Field(min_length=1)
+    out: Path
+    validation: Specifications = ()
+    multi30k_folder: Path | None = None
+    base_validation: Specifications = ()
+    initial: Path | None = None
+    recipe: str | None = None
+    model: TransformerConfig = TransformerConfig()
+    cleaning: CleaningConfig = CleaningConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    training: TrainingConfig = TrainingConfig()
+    hardware: HardwareConfig = HardwareConfig()
 
     @classmethod
     def settings_customise_sources(
@@ -132,13 +127,8 @@ class TrainCommand(BaseSettings):
 
     def configuration(self, directions: tuple[Direction, ...]) -> RunConfig:
         """Returns the configuration of a new run in these directions."""
-        return RunConfig(
-            directions=directions,
-            model=self.model,
-            cleaning=self.cleaning,
-            tokenizer=self.tokenizer,
-            training=self.training,
-        )
+        sections: dict[str, Any] = {name: getattr(self, name) for name in SECTIONS}
+        return RunConfig(directions=directions, **sections)
 
     def read_initial(self, path: Path, _directions: Sequence[Direction]) -> tuple[TrainedModel, list[Sample]]:
         """Returns the initial model, in the directions of the data, and its samples; raises UserError if they fail."""

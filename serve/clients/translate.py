@@ -20,12 +20,12 @@ from tqdm import tqdm
 from dragoman.model.errors import INTERRUPTED, UsageError
 from dragoman.serve.clients.lines import Lines, read_lines, read_whole, show_alignments, stream_lines, translate_lines
 from dragoman.serve.clients.options import ConnectionOptions, check_address
-from dragoman.serve.host.tables import described, read_table
 from dragoman.serve.languages.names import language_tag
 from dragoman.serve.local.options import RequestFields
 from dragoman.serve.protect.terms.entry import Entry
 from dragoman.serve.translation.fields import SearchFields
 from dragoman.serve.translation.response import Translation
+from dragoman.tables import described, read_table
 
 if TYPE_CHECKING:
     from dragoman.serve.clients.aio import AsyncTranslationClient

@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from pydantic_settings import NoDecode
 
-from dragoman.serve.host.tables import read_table
+from dragoman.tables import read_table
 
 MAX_COLUMNS = 100
 # Longer lists of a default may be wrapped, and longer lists of choices follow the description; in characters.

@@ -5,8 +5,8 @@ import signal
 import sys
 from typing import ClassVar
 
-from dragoman.serve.host.tables import described, read_table
 from dragoman.serve.settings import ServeSettings
+from dragoman.tables import described, read_table
 
 
 @described(__file__)

@@ -16,8 +16,8 @@ from markdown_it.common.utils import normalizeReference
 
 from dragoman.serve.documents.document import DocumentError
 from dragoman.serve.documents.inline import ElementEnds, Item, ItemKind
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.protect.markup.html import VOID, read_translate
+from dragoman.tables import read_table
 
 _FORMS: dict[str, list[str]] = read_table(__file__, "markdown_inline.yaml")
 _TOKEN = re.compile("|".join(f"(?P<{name}>{'|'.join(forms)})" for name, forms in _FORMS.items()), re.DOTALL)

@@ -15,8 +15,8 @@ from dragoman.serve.documents.office_runs import RunTags, stretch_part
 from dragoman.serve.documents.splice import Part
 from dragoman.serve.documents.stretches import Piece, Role, stretches
 from dragoman.serve.documents.xml import XmlText, any_inside, local
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.protect.markup.tokens import Kind, names
+from dragoman.tables import read_table
 
 
 @dataclass(frozen=True, slots=True)

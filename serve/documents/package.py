@@ -11,7 +11,7 @@ from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from dragoman.serve.documents.document import UNLIMITED, DocumentError
-from dragoman.serve.host.tables import read_table
+from dragoman.tables import read_table
 
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _ENTRY_BYTES = 128

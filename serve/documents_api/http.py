@@ -24,10 +24,10 @@ from dragoman.serve.edge.reader import TIMEOUT_PARAMETER
 from dragoman.serve.edge.route_table import DOCUMENTS, Route, RouteGroup, described_by_name
 from dragoman.serve.edge.schemas import BINARY, content_of, inlined_schema, object_of
 from dragoman.serve.errors import DocumentNotFoundError, DocumentNotReadyError, InvalidRequestError, ServiceError
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.translation.fields import Fields, refusal
 from dragoman.serve.translation.markup import read_markup
+from dragoman.tables import read_table
 
 _FILE = content_of(BINARY, ("application/octet-stream",))
 _TEXTS: dict[str, dict[str, str]] = read_table(__file__, "http.yaml")

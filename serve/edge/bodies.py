@@ -27,11 +27,11 @@ from typing_extensions import TypedDict, is_typeddict
 from dragoman.serve.edge.schemas import TEXT, list_of
 from dragoman.serve.edge.value_limit import check_json
 from dragoman.serve.errors import InvalidRequestError
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.protect.terms.entry import Entry
 from dragoman.serve.translation.fields import DEFAULT_SEARCH, Fields, SearchFields, refusal, refuse_unknown_names
 from dragoman.serve.translation.large_work import run_part
 from dragoman.serve.translation.markup import PLAIN
+from dragoman.tables import read_table
 
 # Is parsed in less than a millisecond.
 SMALL_BODY_BYTES = 1 << 16

@@ -10,8 +10,8 @@ from starlette.responses import JSONResponse, Response
 
 from dragoman.serve.edge.schemas import content_of
 from dragoman.serve.errors import ServiceError
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.observability.request_metrics import Method
+from dragoman.tables import read_table
 
 _STATUSES: dict[int, str] = read_table(__file__, "interface.yaml")
 

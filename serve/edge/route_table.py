@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from dragoman.serve.host.tables import read_table
+from dragoman.tables import read_table
 
 TRANSLATION, MODELS, DOCUMENTS = "Translation", "Models", "Documents"
 GLOSSARIES, MEMORIES = "Glossaries", "Memories"

@@ -6,10 +6,10 @@ from typing import Any, Literal, get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info
 
 from dragoman.serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueTimeoutError
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.observability.batch import BatchedHistogram
 from dragoman.serve.observability.request_metrics import LATENCY_BUCKETS
 from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.tables import read_table
 
 CloseReason = Literal[
     "body_timeout",

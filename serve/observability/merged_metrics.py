@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from dragoman.serve.host.tables import read_table
+from dragoman.tables import read_table
 
 # Name, type, description, and samples of name, labels and value: all of JSON.
 Family = tuple[str, str, str, list[tuple[str, dict[str, str], float]]]

@@ -14,12 +14,12 @@ from dragoman.serve.edge.problems import problem_documentation
 from dragoman.serve.edge.reader import TIMEOUT_PARAMETER
 from dragoman.serve.edge.schemas import inlined_schema, json_body
 from dragoman.serve.errors import InvalidRequestError, ModelNotFoundError, UnauthorizedError
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.registry.description import ModelDescription, ModelList
 from dragoman.serve.registry.reloader import ReloadReport
 from dragoman.serve.translation.attention import AttentionResponse
 from dragoman.serve.translation.detection import DetectResponse
 from dragoman.serve.translation.response import ScoreResponse, TranslationResponse
+from dragoman.tables import read_table
 
 _ROUTES: dict[str, dict[str, Any]] = read_table(__file__, "routes.yaml")
 # The bodies of the routes of texts, and FastAPI's arguments for their answers.

@@ -16,8 +16,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, FiniteFloat
 
-from dragoman.serve.host.tables import described
 from dragoman.serve.search.options import MAX_SUPPRESSED_IDS
+from dragoman.tables import described
 
 AlignmentUnit = Literal["words", "tokens"]
 NativeType = Literal["double", "float", "int32_t", "int64_t", "uint32_t", "uint64_t"]

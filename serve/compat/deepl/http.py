@@ -48,7 +48,6 @@ from dragoman.serve.errors import (
 )
 from dragoman.serve.glossaries.reader import GlossaryReader
 from dragoman.serve.glossaries.store import GlossaryStore
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.keys.account import Account
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.mixed_texts import SourceText, with_languages
@@ -56,6 +55,7 @@ from dragoman.serve.translation.fields import DEFAULT_SEARCH, SearchFields
 from dragoman.serve.translation.markup import PLAIN
 from dragoman.serve.translation.request import TranslateRequest
 from dragoman.serve.translation.response import Translation
+from dragoman.tables import read_table
 
 _ROUTES: dict[str, dict[str, Any]] = read_table(__file__, "routes.yaml")["routes"]
 _ROUTES["translate"]["parameters"] = PARAMETERS

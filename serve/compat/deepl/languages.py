@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dragoman.serve.compat.served_languages import ServedLanguages
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.languages.names import language_name
+from dragoman.tables import read_table
 
 _TABLE: dict[str, Any] = read_table(__file__, "languages.yaml")
 _WRITTEN: dict[str, str] = _TABLE["written"]

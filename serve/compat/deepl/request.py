@@ -9,8 +9,8 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from dragoman.serve.edge.parameters import Parameters
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.translation.markup import PLAIN
+from dragoman.tables import read_table
 
 # The limits of one request, as clients know them.
 MAX_TEXTS, MAX_BYTES = 50, 128 << 10

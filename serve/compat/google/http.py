@@ -19,13 +19,13 @@ from dragoman.serve.edge.problems import error_headers
 from dragoman.serve.edge.route_table import GOOGLE, Route
 from dragoman.serve.edge.schemas import INTEGER, TEXT, object_of
 from dragoman.serve.errors import ServiceError
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.languages.names import language_name
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.mixed_texts import with_languages
 from dragoman.serve.translation.detection import best_guess
 from dragoman.serve.translation.markup import PLAIN
 from dragoman.serve.translation.request import AUTO, TranslateRequest
+from dragoman.tables import read_table
 
 _ROUTES: dict[str, dict[str, Any]] = read_table(__file__, "routes.yaml")["routes"]
 _ERRORS = error_documentation(

@@ -30,7 +30,6 @@ from dragoman.serve.edge.problems import error_headers
 from dragoman.serve.edge.route_table import HIDDEN, LIBRETRANSLATE, Route, RouteGroup
 from dragoman.serve.edge.schemas import JSON, TEXT, object_of
 from dragoman.serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.host.threads import MEMORIES
 from dragoman.serve.languages.names import language_name
 from dragoman.serve.memory.corrections import Correction, CorrectionStore
@@ -44,6 +43,7 @@ from dragoman.serve.translation.detection import DetectedLanguage, best_guess
 from dragoman.serve.translation.fields import SearchFields
 from dragoman.serve.translation.request import AUTO, TranslateRequest
 from dragoman.serve.translation.response import Translation
+from dragoman.tables import read_table
 
 _ROUTES: dict[str, dict[str, Any]] = read_table(__file__, "routes.yaml")["routes"]
 _ERRORS = error_documentation(

@@ -21,7 +21,6 @@ from dragoman.serve.edge.route_table import MICROSOFT, Route
 from dragoman.serve.edge.schemas import INTEGER, TEXT, object_of
 from dragoman.serve.edge.value_limit import check_json
 from dragoman.serve.errors import QuotaExceededError, ServiceError
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.languages.names import language_name
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.registry.mixed_texts import with_languages
@@ -29,6 +28,7 @@ from dragoman.serve.translation.detection import DetectedLanguage, Detection, be
 from dragoman.serve.translation.large_work import run_part
 from dragoman.serve.translation.markup import PLAIN
 from dragoman.serve.translation.request import AUTO, TranslateRequest
+from dragoman.tables import read_table
 
 _ROUTES: dict[str, dict[str, Any]] = read_table(__file__, "routes.yaml")["routes"]
 _ERRORS = error_documentation(

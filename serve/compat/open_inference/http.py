@@ -21,9 +21,9 @@ from dragoman.serve.edge.reader import TIMEOUT_PARAMETER, RequestReader, record_
 from dragoman.serve.edge.route_table import OPEN_INFERENCE, Route, RouteGroup
 from dragoman.serve.edge.schemas import JSON, content_of, inlined_schema, json_body
 from dragoman.serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, InvalidRequestError, ModelNotFoundError, ServiceError
-from dragoman.serve.host.tables import read_table
 from dragoman.serve.observability.request_metrics import Method
 from dragoman.serve.translation.fields import Fields
+from dragoman.tables import read_table
 
 _PATH_PARAMETER = re.compile(r"{(\w+)}")
 _ROUTES: dict[str, dict[str, Any]] = read_table(__file__, "routes.yaml")["routes"]

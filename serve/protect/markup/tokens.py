@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from dragoman.serve.host.tables import read_table
+from dragoman.tables import read_table
 
 
 def names(text: str) -> frozenset[str]:

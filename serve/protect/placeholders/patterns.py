@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from dragoman.serve.host.tables import read_table
+from dragoman.tables import read_table
 
 PlaceholderKind = Literal[
     "tag", "url", "email", "mustache", "interpolation", "brace", "printf", "path", "mention", "hashtag"
