@@ -1,7 +1,6 @@
 """Benchmarks against other systems; not part of the wheel.
 
 `command` runs the plan of one question: `offline`, `online`, `service`, `profile` or `memories`.
-`harness` runs plans in rounds and reports them. `systems` are the engines that it compares. `features` and `rules`
-measure single features, `costs` what kernels cost, each as a program. `stages` samples where a server spends its time,
-and `in_process` the library.
+`harness` runs plans in rounds and reports them. `systems` are the engines that it compares. `features` measure single
+features, `costs` what kernels cost, each as a program.
 """

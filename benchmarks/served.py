@@ -6,8 +6,7 @@ The clients are a closed loop: it measures the throughput of that many clients, 
 import asyncio
 import os
 import time
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.plan import BenchmarkPlan, Cpus
 from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Figures
-from benchmarks.stages import EVENT_LOOP, STAGES, read_samples
 from benchmarks.systems.translating import SourceSentence
 from dragoman.export.source_model import find_direction
 from dragoman.loadtest.clients import OK
@@ -45,9 +43,6 @@ MEBIBYTE = 1 << 20
 GREEDY = SearchOptions()
 # The native loop names its threads so.
 ENGINE_THREAD = "dragoman-engine"
-EVENT_LOOP_THREAD = "event loop"
-# Rows next to the stages of the event loop.
-OTHER_THREADS, OUTSIDE = "other threads", "outside the engines"
 SEED = 1
 # Upper bound; the clients normally go on until they are stopped.
 MAX_SECONDS = 600.0
@@ -141,62 +136,39 @@ def request_kind(
     return RequestKind(protocol=protocol, options=options, texts={texts: 1.0}, **languages)
 
 
-def command_of(
-    bundle: Path,
-    engines: int,
-    slots: int,
-    program: Sequence[str] = ("dragoman", "serve"),
-    within: Sequence[str] = (),
-    **settings: int,
-) -> Command:
-    """Returns the command line of a server with some engines of one thread each.
-
-    `program` are the module that serves and its first arguments, `within` a command that runs it.
-    """
+def command_of(bundle: Path, engines: int, slots: int, within: Sequence[str] = (), **settings: int) -> Command:
+    """Returns the command line of a server with some engines of one thread each; `within`: a command that runs it."""
     settings |= {"engines": engines, "threads_per_engine": 1, "slots": slots}
-    return lambda ports: [*within, *server_command(bundle.resolve(), *ports, program, **settings)]
+    return lambda ports: [*within, *server_command(bundle.resolve(), *ports, **settings)]
 
 
-def thread_seconds(process_id: int) -> Counter[str]:
-    """Returns the CPU time of the threads of a process by name (Linux); the main thread runs the event loop."""
-    ticks = Counter[str]()
+def engine_seconds(process_id: int) -> float:
+    """Returns the CPU time of the threads of native engines in a process (Linux)."""
+    ticks = 0
     for thread in Path(f"/proc/{process_id}/task").iterdir():
         with suppress(FileNotFoundError):  # it has ended
             name, _, fields = (thread / "stat").read_text(encoding="ascii").partition("(")[2].rpartition(")")
-            is_main = thread.name == str(process_id)
-            ticks[EVENT_LOOP_THREAD if is_main else name] += sum(map(int, fields.split()[11:13]))  # utime and stime
-    return Counter({name: count / os.sysconf("SC_CLK_TCK") for name, count in ticks.items()})
+            if name == ENGINE_THREAD:
+                ticks += sum(map(int, fields.split()[11:13]))  # utime and stime
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Reading(NamedTuple):
-    """Counters of a server at a monotonic time: answered texts, metrics, CPU seconds and samples.
-
-    `loop_seconds` is the CPU time of the event loop, `stages` the samples of its stages.
-    """
+    """Counters of a server at a monotonic time: answered texts, metrics, and CPU seconds of the engines."""
 
     seconds: float
     answered: int
     state: ServerState
     engine_seconds: float
-    loop_seconds: float = 0.0
-    stages: Mapping[str, int] = Counter[str]()
-
-    @classmethod
-    def of(cls, process_id: int, answered: int, state: ServerState, samples: Path) -> "Reading":
-        """Reads the threads of a process and the samples of its stages."""
-        threads = thread_seconds(process_id)
-        seconds = threads[ENGINE_THREAD], threads[EVENT_LOOP_THREAD]
-        return cls(time.monotonic(), answered, state, *seconds, read_samples(samples))
 
 
 @dataclass(frozen=True, slots=True)
 class BusyClients:
-    """Clients that send some of the sentences per request; the file `samples` has the sampled stages of the server."""
+    """Clients that send some of the sentences per request."""
 
     plan: BusyPlan
     sentences: ServedSentences
     server: ServedProcess
-    samples: Path
 
     def measure_busy(self, interface: Interface, texts: int = 1) -> Figures:
         """Keeps the server busy over one interface. Each client sends its next request when it has its answer.
@@ -224,7 +196,8 @@ class BusyClients:
                 if state is None:
                     raise BenchmarkError("/metrics: expected the server's metrics, got none")
                 answered = texts * state.requests.get(f"{PROTOCOLS[interface].interface} ok", 0)
-                readings.append(Reading.of(self.server.process_id, answered, state, self.samples))
+                seconds = engine_seconds(self.server.process_id)
+                readings.append(Reading(time.monotonic(), answered, state, seconds))
 
             async def watch(run: Run) -> None:
                 """Reads the counters at both ends of the measured time, while the clients go on."""
@@ -247,7 +220,6 @@ class BusyClients:
             "failed requests": sum(samples.errors.values()),
             # Only the server or only the clients count them as answered, warm-up included.
             "uncounted requests": abs((after.answered - before.answered) / texts - samples.outcomes[OK]),
-            **stage_figures(first, last),
         }
 
 
@@ -263,19 +235,3 @@ def figures_between(first: Reading, last: Reading) -> Figures:
         "CPU in engines, %": 100 * (last.engine_seconds - first.engine_seconds) / cpu_seconds,
         "resident memory, MiB": last.state.resident_bytes / MEBIBYTE,
     }
-
-
-def stage_figures(first: Reading, last: Reading) -> Figures:
-    """Returns the CPU time of a text outside the engines, in microseconds; nothing without samples.
-
-    The time of the event loop is divided among its stages as the samples are.
-    """
-    sampled = Counter(last.stages) - Counter(first.stages)
-    if not sampled:
-        return {}
-    microseconds = 1e6 / (last.answered - first.answered)
-    loop_seconds = last.loop_seconds - first.loop_seconds
-    outside_seconds = last.state.cpu_seconds - first.state.cpu_seconds - (last.engine_seconds - first.engine_seconds)
-    stages = {stage: loop_seconds * sampled[stage] / sampled.total() for stage in (*STAGES, EVENT_LOOP)}
-    seconds = {**stages, OTHER_THREADS: outside_seconds - loop_seconds, OUTSIDE: outside_seconds}
-    return {name: microseconds * duration for name, duration in seconds.items()}

@@ -4,24 +4,19 @@ One client: each sentence goes to the bare engine (token ids to token ids, in th
 to the same server over REST, in turn and milliseconds apart. The figure is the time difference per sentence. The client
 keeps one connection and has the whole response at the end of the timed part; it parses the response later.
 
-Many clients: a closed loop keeps a server busy with short sentences. The figures are the share of the server's CPU time
-outside the threads of its native engines, and the CPU time of a text stage by stage. The servers of other checkouts can
-take turns with that of this one.
+Many clients: a closed loop keeps a server busy with short sentences. The figure is the share of the server's CPU time
+outside the threads of its native engines. The servers of other checkouts can take turns with that of this one.
 """
 
 import http.client
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from itertools import cycle, islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import grpc
 import numpy as np
@@ -33,8 +28,6 @@ from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Columns, Figures, Report, Table
 from benchmarks.harness.rounds import measure_rounds, rotated
 from benchmarks.served import (
-    OTHER_THREADS,
-    OUTSIDE,
     BusyClients,
     BusyPlan,
     Interface,
@@ -45,7 +38,6 @@ from benchmarks.served import (
     request_kind,
     serving,
 )
-from benchmarks.stages import EVENT_LOOP, STAGES
 from benchmarks.systems.engine_system import EngineTranslator
 from benchmarks.systems.translating import Batching
 from dragoman.loadtest.clients import TRANSLATE_PATH, Targets
@@ -62,9 +54,8 @@ WARM_UP_SENTENCES = 20
 ENGINE = "engine"
 INTERFACES: dict[str, Interface] = {"REST": "rest", "gRPC": "grpc", "TranslateMany": "grpc-many"}
 TARGET = "Target: at most 25 % of CPU outside the engines."
-# The room of the queue, and the list of the library, in lists of the clients.
-LISTS_IN_QUEUE, LISTS_IN_LIBRARY = 4, 20
-STAGE_ROWS = (*STAGES, EVENT_LOOP, OTHER_THREADS, OUTSIDE)
+# The room of the queue, in lists of the clients.
+LISTS_IN_QUEUE = 4
 
 
 class ServicePlan(BusyPlan):
@@ -100,8 +91,7 @@ class ServicePlan(BusyPlan):
         )
         tables = [Table("one client", lone, text=one, notes=["Target: at most 2 ms over the engine."])]
         for checkout, columns in busy.items():
-            tables.append(Table(f"many clients, {checkout}", rows_of(columns, staged=False), text=many, notes=[TARGET]))
-            tables.append(Table(f"us of CPU per text, {checkout}", rows_of(columns, staged=True)))
+            tables.append(Table(f"many clients, {checkout}", columns, text=many, notes=[TARGET]))
         return Report(tables, self.cpus)
 
 
@@ -210,41 +200,13 @@ def many_clients(plan: ServicePlan, sentences: ServedSentences) -> Mapping[str, 
         # `python -m` finds the modules of the folder that it runs in.
         within = {"now": (), **{name: ("env", "-C", str(folder)) for name, folder in plan.checkouts.items()}}
         for name, prefix in within.items():
-            samples = Path(stack.enter_context(TemporaryDirectory())) / "stages"
-            program = ("benchmarks.stages", str(samples), "serve")
-            command = command_of(plan.bundle, len(set(plan.server_cpus)), plan.slots, program, prefix, **limits)
+            command = command_of(plan.bundle, len(set(plan.server_cpus)), plan.slots, prefix, **limits)
             server = stack.enter_context(serving(command, plan.server_cpus))
-            clients[name] = BusyClients(plan, sentences, server, samples)
+            clients[name] = BusyClients(plan, sentences, server)
 
         def keep_busy(way: str, name: str) -> Figures:
             figures = clients[name].measure_busy(*ways[way])
             return {**figures, "CPU outside the engines, %": 100 - figures["CPU in engines, %"]}
 
         found = {way: measure_rounds(within, plan.rounds, f"service, {way}", partial(keep_busy, way)) for way in ways}
-        columns: dict[str, dict[str, list[Figures]]] = {
-            name: {way: rounds[name] for way, rounds in found.items()} for name in within
-        }
-        samples = Path(stack.enter_context(TemporaryDirectory())) / "stages"
-        library = partial(translate_in_process, plan, sentences, samples)
-        columns["now"] |= measure_rounds(["library, lists"], plan.rounds, "service, library", lambda _: library())
-    return columns
-
-
-def translate_in_process(plan: ServicePlan, sentences: ServedSentences, samples: Path) -> Figures:
-    """Returns the figures of the library in a process of its own, on the CPUs of the servers."""
-    texts = [sentence.text for sentence in islice(cycle(sentences.sentences), LISTS_IN_LIBRARY * plan.texts)]
-    arguments = [samples, plan.bundle, plan.slots, plan.seconds, sentences.direction.source, sentences.direction.target]
-    command = [sys.executable, "-m", "benchmarks.in_process", *map(str, arguments)]
-    with running_on(plan.server_cpus):
-        given = json.dumps(texts)
-        done = subprocess.run(command, input=given, text=True, stdout=subprocess.PIPE, check=True)  # noqa: S603 - ours
-    figures: Figures = json.loads(done.stdout)
-    return figures
-
-
-def rows_of(columns: Columns, *, staged: bool) -> Columns:
-    """Returns the figures of the stages, or all others."""
-    return {
-        way: [{row: figure for row, figure in figures.items() if (row in STAGE_ROWS) == staged} for figures in rounds]
-        for way, rounds in columns.items()
-    }
+    return {name: {way: rounds[name] for way, rounds in found.items()} for name in within}

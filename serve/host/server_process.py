@@ -163,13 +163,11 @@ def _reserve(port: int) -> socket.socket:
     return reserved
 
 
-def server_command(
-    bundle: Path, http_port: int, grpc_port: int, program: Sequence[str] = ("dragoman", "serve"), **settings: float
-) -> list[str]:
-    """Returns the command line of the server, or of a program with the same options, with some of its settings."""
+def server_command(bundle: Path, http_port: int, grpc_port: int, **settings: float) -> list[str]:
+    """Returns the command line of the server, with some of its settings."""
     options = {"host": HOST, "http_port": http_port, "grpc_port": grpc_port, "lame_duck_seconds": 0, **settings}
     flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    return [sys.executable, "-m", *program, str(bundle), *flags]
+    return [sys.executable, "-m", "dragoman", "serve", str(bundle), *flags]
 
 
 def is_ready(http_port: int) -> bool:
