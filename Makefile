@@ -19,7 +19,7 @@ serve/native/libdragoman.so: serve/native/build.py $(wildcard serve/native/src/*
 	-$(BIN)/python -m dragoman.serve.native.build
 
 .venv/installed: .venv/trains
-	$(INSTALL) -e '.[cpu,train,export,bench,peers,postgresql,mcp,tracing,dev,docs]'
+	$(INSTALL) -e '.[cpu,train,export,bench,peers,postgresql,mcp,pdf,tracing,dev,docs]'
 	touch $@
 
 # Installs the extras of `make demo` only, which is faster.
@@ -244,6 +244,6 @@ LOCK = $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-annotate --
   --no-emit-index-url --no-emit-find-links --constraint constraints.txt
 # Hashes of every file that the images may install, in the versions of constraints.txt.
 locks: setup
-	for set in "cpu tracing postgresql" "cuda tracing postgresql"; do \
+	for set in "cpu tracing postgresql pdf" "cuda tracing postgresql pdf"; do \
 	  $(BIN)/python deploy/requirements.py $$set | $(LOCK) --output-file deploy/locks/$${set%% *}.txt -; done
 	echo hatchling ziglang | tr ' ' '\n' | $(LOCK) --output-file deploy/locks/build.txt -

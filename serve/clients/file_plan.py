@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from dragoman.model.errors import UsageError
+from dragoman.serve.documents.document import translated_suffix
 from dragoman.serve.host.files import FileError
 
 # Names of translated files next to their sources, and in a folder of their own.
@@ -98,7 +99,12 @@ class FilePlan:
         pattern = self.name or (NEXT_TO_SOURCE if self.out is None else IN_FOLDER)
         if "{target}" in pattern and not self.target:
             raise UsageError("--target-language: expected one for the names of translations, or --out")
-        fields = {"stem": file.stem, "suffix": file.suffix, "source": self.source, "target": self.target}
+        fields = {
+            "stem": file.stem,
+            "suffix": translated_suffix(file.name),
+            "source": self.source,
+            "target": self.target,
+        }
         try:
             name = pattern.format_map(fields)
         except (LookupError, ValueError, AttributeError, TypeError) as error:

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Literal, Protocol
 
 from dragoman.serve.languages.names import language_name
@@ -89,6 +90,12 @@ class Document(Protocol):
 
 
 Parse = Callable[[bytes, DocumentRequest], Document]
+
+
+def translated_suffix(name: str) -> str:
+    """Returns the end of the name of a translation: that of its file, but `.md` for `.pdf`."""
+    suffix = PurePath(name).suffix
+    return ".md" if suffix.lower() == ".pdf" else suffix
 
 
 def is_translatable(text: str) -> bool:

@@ -15,6 +15,7 @@ from dragoman.serve.documents.markdown import parse_markdown
 from dragoman.serve.documents.notebook import parse_notebook
 from dragoman.serve.documents.office import parse_office
 from dragoman.serve.documents.opendocument import parse_opendocument
+from dragoman.serve.documents.pdf import parse_pdf
 from dragoman.serve.documents.plain import parse_plain
 from dragoman.serve.documents.properties import parse_properties
 from dragoman.serve.documents.qt import parse_qt
@@ -27,21 +28,16 @@ from dragoman.serve.translation.markup import AUTO
 
 FORMATS: dict[str, Parse] = {
     ".txt": parse_plain,
-    ".md": parse_markdown,
-    ".markdown": parse_markdown,
-    ".html": parse_html,
-    ".htm": parse_html,
+    **dict.fromkeys((".md", ".markdown"), parse_markdown),
+    **dict.fromkeys((".html", ".htm"), parse_html),
     ".xhtml": parse_xhtml,
     ".srt": partial(parse_subtitles, vtt=False),
     ".vtt": partial(parse_subtitles, vtt=True),
-    ".po": parse_po,
-    ".pot": parse_po,
+    **dict.fromkeys((".po", ".pot"), parse_po),
     ".json": parse_json,
     ".arb": partial(parse_json, kept="@"),
-    ".yaml": parse_yaml,
-    ".yml": parse_yaml,
-    ".xlf": parse_xliff,
-    ".xliff": parse_xliff,
+    **dict.fromkeys((".yaml", ".yml"), parse_yaml),
+    **dict.fromkeys((".xlf", ".xliff"), parse_xliff),
     ".properties": parse_properties,
     ".strings": parse_strings,
     ".xml": parse_android,
@@ -50,12 +46,11 @@ FORMATS: dict[str, Parse] = {
     ".csv": parse_csv,
     ".tsv": partial(parse_csv, delimiter="\t"),
     ".ipynb": parse_notebook,
-    ".docx": parse_office,
-    ".pptx": parse_office,
+    **dict.fromkeys((".docx", ".pptx"), parse_office),
     ".xlsx": parse_spreadsheet,
-    ".odt": parse_opendocument,
-    ".odp": parse_opendocument,
+    **dict.fromkeys((".odt", ".odp"), parse_opendocument),
     ".epub": parse_epub,
+    ".pdf": parse_pdf,
 }
 
 
@@ -68,23 +63,10 @@ def parse_document(name: str, content: bytes, request: DocumentRequest) -> Docum
 
 
 # Their texts are messages of programs, which have placeholders.
-_MESSAGES = frozenset(
-    (
-        ".po",
-        ".pot",
-        ".json",
-        ".arb",
-        ".yaml",
-        ".yml",
-        ".xlf",
-        ".xliff",
-        ".properties",
-        ".strings",
-        ".xml",
-        ".resx",
-        ".ts",
-    )
-)
+_MESSAGES = {
+    *(".po", ".pot", ".json", ".arb", ".yaml", ".yml", ".xlf", ".xliff"),
+    *(".properties", ".strings", ".xml", ".resx", ".ts"),
+}
 
 
 def kept_placeholders(name: str, kinds: tuple[str, ...]) -> tuple[str, ...]:

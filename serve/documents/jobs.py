@@ -6,6 +6,7 @@ import re
 from hmac import compare_digest
 from pathlib import PurePath
 
+from dragoman.serve.documents.document import translated_suffix
 from dragoman.serve.documents.formats import FORMATS, kept_placeholders
 from dragoman.serve.documents.job import Job, JobLimits, JobOptions, TranslatedDocument
 from dragoman.serve.documents.job_store import JobStore
@@ -87,8 +88,7 @@ class DocumentJobs:
     async def result(self, job_id: str) -> TranslatedDocument:
         """Returns the result, named after its language; raises DocumentNotFoundError or DocumentNotReadyError."""
         job, file = await DOCUMENTS.run(self.store.open_result, _checked(job_id))
-        path = PurePath(job.name)
-        name = f"{path.stem}.{job.target_language}{path.suffix}"
+        name = f"{PurePath(job.name).stem}.{job.target_language}{translated_suffix(job.name)}"
         return TranslatedDocument(name, file, os.fstat(file.fileno()).st_size)
 
     async def delete(self, job_id: str) -> None:

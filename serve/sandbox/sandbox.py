@@ -206,7 +206,7 @@ class _Call:
             raise _excess(f"more than {self._limits.wall_seconds:g} s")
         if value == -signal.SIGXCPU:
             raise _excess(f"more than {self._limits.cpu_seconds} s of CPU time")
-        if value == MEMORY_STATUS:
+        if value in (MEMORY_STATUS, -signal.SIGABRT):  # native code aborts
             raise _excess(f"more than {self._limits.memory_bytes // MEBIBYTE} MiB of memory")
         raise _DiedError(f"status {value}")
 

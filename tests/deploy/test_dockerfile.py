@@ -129,7 +129,7 @@ def test_a_serving_image_installs_one_runtime_tracing_and_no_torch_by_hash(targe
 
 @pytest.mark.parametrize(
     ("name", "extras"),
-    [("cpu", ["cpu", "tracing", "postgresql"]), ("cuda", ["cuda", "tracing", "postgresql"]), ("build", [])],
+    [("cpu", ["cpu", "tracing", "postgresql", "pdf"]), ("cuda", ["cuda", "tracing", "postgresql", "pdf"]), ("build", [])],
 )
 def test_locked_versions_are_those_of_the_constraints(name: str, extras: list[str]) -> None:
     """`make locks` writes the lists again."""
@@ -154,7 +154,8 @@ def test_packages_of_images_have_permissive_licenses_by_their_metadata() -> None
         named = [item.rpartition(" :: ")[2] for item in found.get("classifier", ()) if "License ::" in item]
         text = str(found.get("license_expression") or found.get("license") or " AND ".join(named))
         others |= {(package, name) for name in re.split(" AND | OR ", text) if not re.fullmatch(permissive, name)}
-    assert others == {("certifi", "MPL-2.0"), ("tqdm", "MPL-2.0")}
+    pdfium = ("pypdfium2", "BSD-3-Clause, Apache-2.0, dependency licenses")
+    assert others == {("certifi", "MPL-2.0"), ("tqdm", "MPL-2.0"), pdfium}
     more = locked("cuda").keys() - locked("cpu").keys()
     assert {package for package in more if not package.startswith("nvidia-")} == {"onnxruntime-gpu"}
 

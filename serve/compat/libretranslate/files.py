@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from dragoman.serve.compat.libretranslate.request import find_pair, refuse, required
 from dragoman.serve.compat.served_languages import ServedLanguages
+from dragoman.serve.documents.document import translated_suffix
 from dragoman.serve.documents.formats import FORMATS
 from dragoman.serve.documents.job import Job, JobOptions, JobStatus
 from dragoman.serve.documents.jobs import JOB_ID_DIGITS, DocumentJobs
@@ -79,7 +80,7 @@ class LibreTranslateFiles:
         if done.status is JobStatus.FAILED:
             raise refuse(f"Invalid request: {done.error}")
         address = self._public_url or str(request.base_url)
-        name = f"{job.id}{job.key}{PurePath(upload.name).suffix.lower()}"
+        name = f"{job.id}{job.key}{translated_suffix(upload.name).lower()}"
         return JSONResponse({"translatedFileUrl": f"{address.rstrip('/')}{self._prefix}{DOWNLOAD}/{name}"})
 
     async def download_file(self, name: str) -> Response:

@@ -75,7 +75,8 @@ async function remove(id, item) {
 
 /** @param {Doc} found */
 async function saveResult({ id, name }) {
-  save(URL.createObjectURL(await readResult(id)), name);
+  // The translation of a PDF file is Markdown.
+  save(URL.createObjectURL(await readResult(id)), name.replace(/\.pdf$/i, ".md"));
 }
 
 /** @param {(error: unknown) => void} onError */

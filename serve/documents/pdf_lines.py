@@ -1,0 +1,122 @@
+"""Reads the lines of PDF files with PDFium, a native library that the first file loads. Places are in points."""
+
+import ctypes
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+from unicodedata import bidirectional
+
+from dragoman.serve.documents.document import DocumentError
+
+_MAX_POINTS = 14_400  # of a page, by the specification
+_CODE_FONT = re.compile(rb"mono|courier|cmtt|lmtt|sftt|xb?tt|typewriter|consol", re.IGNORECASE)
+_END_HYPHEN = "\x02"  # of PDFium, at the end of a line
+# Constants of PDFium, and the bytes of the name of a font that are read.
+_PASSWORD_ERROR, _FIXED_PITCH, _NAME_BYTES = 4, 1, 256
+# By the size of a line: gaps between cells and columns; how far a word may be above or below its line.
+_WIDE_GAP, _SHIFT = 1.1, 0.4
+
+
+class Word(NamedTuple):
+    """Characters without blanks; places count from the left and from the bottom of the page."""
+
+    text: str
+    left: float
+    right: float
+    baseline: float
+    size: float
+    is_code: bool
+
+
+class Line(NamedTuple):
+    """Words in reading order; `size`: of most characters, in half points; `spans`: between wide gaps, from the left."""
+
+    words: Sequence[Word]
+    text: str
+    spans: Sequence[tuple[float, float]]
+    left: float
+    right: float
+    baseline: float
+    size: float
+    is_code: bool
+
+
+def read_pages(content: bytes) -> Iterator[list[Line]]:
+    """Yields the lines of each page; raises DocumentError for a file that cannot be read."""
+    try:
+        import pypdfium2_raw as pdfium  # noqa: PLC0415 - the extra `pdf` has it; a server leaves it to the parsers
+    except ImportError as error:
+        raise DocumentError("a PDF file requires the extra `pdf`: pip install 'dragoman[pdf]'") from error
+    # With an empty list of folders, PDFium does not search for fonts of the system. A second call changes nothing.
+    folders = (ctypes.POINTER(ctypes.c_char) * 1)()
+    pdfium.FPDF_InitLibraryWithConfig(pdfium.FPDF_LIBRARY_CONFIG(version=2, m_pUserFontPaths=folders))
+    with ExitStack() as stack:
+        if document := pdfium.FPDF_LoadMemDocument64(content, len(content), None):
+            stack.callback(pdfium.FPDF_CloseDocument, document)
+        elif pdfium.FPDF_GetLastError() != _PASSWORD_ERROR:
+            raise DocumentError("not a PDF file, or a damaged one")
+        if not document or pdfium.FPDF_GetSecurityHandlerRevision(document) >= 0:
+            raise DocumentError("the document is encrypted: decrypt it with `qpdf --decrypt`")
+        for number in range(pdfium.FPDF_GetPageCount(document)):
+            yield read_lines(_words(pdfium, document, number))
+
+
+def _words(pdfium: Any, document: Any, number: int) -> Iterator[Word]:
+    with ExitStack() as stack:
+        if page := pdfium.FPDF_LoadPage(document, number):
+            stack.callback(pdfium.FPDF_ClosePage, page)
+        if texts := pdfium.FPDFText_LoadPage(page):
+            stack.callback(pdfium.FPDFText_ClosePage, texts)
+        start, text, count = 0, "", pdfium.FPDFText_CountChars(texts)
+        for index in range(count + 1):
+            character = chr(pdfium.FPDFText_GetUnicode(texts, index)) if index < count else " "
+            if not character.isspace():
+                text += character
+            if character.isspace() or character == _END_HYPHEN:
+                if text:
+                    yield from _placed(pdfium, texts, start, text)
+                start, text = index + 1, ""
+
+
+def _placed(pdfium: Any, texts: Any, start: int, text: str) -> Iterator[Word]:
+    """Yields a word with its place, unless it is rotated or outside of any page. Each call takes a microsecond."""
+    end, first, last, matrix = start + len(text) - 1, pdfium.FS_RECTF(), pdfium.FS_RECTF(), pdfium.FS_MATRIX()
+    x, baseline, flags = ctypes.c_double(), ctypes.c_double(), ctypes.c_int()
+    font = ctypes.create_string_buffer(_NAME_BYTES)
+    pdfium.FPDFText_GetLooseCharBox(texts, start, first)
+    pdfium.FPDFText_GetLooseCharBox(texts, end, last)
+    pdfium.FPDFText_GetCharOrigin(texts, start, x, baseline)
+    pdfium.FPDFText_GetMatrix(texts, start, matrix)
+    pdfium.FPDFText_GetFontInfo(texts, (start + end) // 2, font, _NAME_BYTES, flags)
+    size = pdfium.FPDFText_GetFontSize(texts, start) * abs(matrix.d)
+    place = min(first.left, last.left), max(first.right, last.right), baseline.value
+    if abs(matrix.b) <= abs(matrix.a) and 0 < size <= _MAX_POINTS and all(abs(it) <= _MAX_POINTS for it in place):
+        is_code = bool(flags.value & _FIXED_PITCH or _CODE_FONT.search(font.value))
+        yield Word(text.replace(_END_HYPHEN, "-"), *place, size, is_code)
+
+
+def read_lines(words: Iterable[Word]) -> list[Line]:
+    """Returns the lines of a page from top to bottom."""
+    rows = list[list[Word]]()
+    for word in sorted(words, key=lambda word: -word.baseline):
+        if rows and rows[-1][0].baseline - word.baseline < _SHIFT * max(word.size, rows[-1][0].size):
+            rows[-1].append(word)
+        else:
+            rows.append([word])
+    return list(map(_line, rows))
+
+
+def _line(row: Sequence[Word]) -> Line:
+    sizes, spans, words = Counter[float](), list[tuple[float, float]](), sorted(row, key=lambda word: word.left)
+    for word in words:
+        sizes[max(round(2 * word.size), 1) / 2] += len(word.text)
+    size = max(sizes, key=sizes.__getitem__)
+    for word in words:
+        is_near = spans and word.left - spans[-1][1] < _WIDE_GAP * size
+        spans.append((spans[-1][0], max(spans.pop()[1], word.right)) if is_near else (word.left, word.right))
+    if bidirectional(words[0].text[0]) in ("R", "AL"):
+        words.reverse()
+    left, right, is_code = spans[0][0], spans[-1][1], all(word.is_code for word in words)
+    return Line(words, " ".join(word.text for word in words), spans, left, right, row[0].baseline, size, is_code)
