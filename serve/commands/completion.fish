@@ -489,7 +489,7 @@ complete -c dragoman -n '_shtab_dragoman_using translate' -l scores -l no-scores
 complete -c dragoman -n '_shtab_dragoman_using translate' -l stream -l no-stream -d 'Write each translation as it grows, one line at a time; ignores --in-flight'
 complete -c dragoman -n '_shtab_dragoman_using translate' -l in-flight -x -d 'Maximum number of concurrent lines'
 complete -c dragoman -n '_shtab_dragoman_using translate' -l timeout-seconds -x -d 'Timeout of a line and of those translated with it'
-complete -c dragoman -n '_shtab_dragoman_using translate; and test $_shtab_dragoman_npos -ge 0' -ka "(__fish_complete_path (commandline -ct))" -d 'Folders, and documents: txt, md, html, srt, vtt, po, xlf, json, arb, yaml, properties, strings, xml, resx, ts, csv, tsv, ipynb, docx, xlsx, pptx, odt, odp, epub'
+complete -c dragoman -n '_shtab_dragoman_using translate; and test $_shtab_dragoman_npos -ge 0' -ka "(__fish_complete_path (commandline -ct))" -d 'Folders, and documents: txt, md, html, srt, vtt, po, xlf, json, arb, yaml, properties, strings, xml, resx, ts, csv, tsv, ipynb, docx, xlsx, pptx, odt, odp, epub, pdf'
 complete -c dragoman -n '_shtab_dragoman_using; and test $_shtab_dragoman_npos -eq 0' -a mcp -d 'Give assistants tools that translate with a running server, over the Model Context Protocol.'
 complete -c dragoman -n '_shtab_dragoman_using mcp' -s h -l help -d 'Show this help and exit'
 complete -c dragoman -n '_shtab_dragoman_using mcp' -l api-key -x -d 'API key for the server; better set it as DRAGOMAN_<COMMAND>_API_KEY'

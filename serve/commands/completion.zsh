@@ -880,7 +880,7 @@ _shtab_dragoman_translate_options=(
   {--stream,--no-stream}"[Write each translation as it grows, one line at a time\; ignores --in-flight]"
   "--in-flight[Maximum number of concurrent lines]:N:"
   "--timeout-seconds[Timeout of a line and of those translated with it]:SECONDS:"
-  "(*)::Folders, and documents\: txt, md, html, srt, vtt, po, xlf, json, arb, yaml, properties, strings, xml, resx, ts, csv, tsv, ipynb, docx, xlsx, pptx, odt, odp, epub:_files"
+  "(*)::Folders, and documents\: txt, md, html, srt, vtt, po, xlf, json, arb, yaml, properties, strings, xml, resx, ts, csv, tsv, ipynb, docx, xlsx, pptx, odt, odp, epub, pdf:_files"
 )
 
 # guard to ensure default positional specs are added only once per session

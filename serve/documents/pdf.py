@@ -71,7 +71,7 @@ def _without_running_heads(pages: Sequence[Sequence[Line]]) -> list[list[Line]]:
     outer = [{key(line) for line in (*page[:_OUTER], *page[-_OUTER:])} for page in pages]
     counts = Counter(chain.from_iterable(outer))
     heights = Counter(chain.from_iterable({one[0] for one in keys if counts[one] > 1} for keys in outer))
-    running = {(height, text) for height, text in counts if heights[height] > len(pages) / 2}
+    running = {(height, text) for height, text in counts if heights[height] > max(2, len(pages) / 2)}
     return [[line for line in page if key(line) not in keys & running] for page, keys in zip(pages, outer, strict=True)]
 
 

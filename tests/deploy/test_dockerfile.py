@@ -129,7 +129,11 @@ def test_a_serving_image_installs_one_runtime_tracing_and_no_torch_by_hash(targe
 
 @pytest.mark.parametrize(
     ("name", "extras"),
-    [("cpu", ["cpu", "tracing", "postgresql", "pdf"]), ("cuda", ["cuda", "tracing", "postgresql", "pdf"]), ("build", [])],
+    [
+        ("cpu", ["cpu", "tracing", "postgresql", "pdf"]),
+        ("cuda", ["cuda", "tracing", "postgresql", "pdf"]),
+        ("build", []),
+    ],
 )
 def test_locked_versions_are_those_of_the_constraints(name: str, extras: list[str]) -> None:
     """`make locks` writes the lists again."""

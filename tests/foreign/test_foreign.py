@@ -20,6 +20,7 @@ ORIGIN_NAMES = [
     for kind in ("packages", "writers")
     for suffix, names in ORIGINS[kind].items()
     for name in names
+    if suffix != "pdf"
 ]
 # Around a changed text, quotes, escapes and the space attribute of its element may change too.
 MARKUP_BYTES = 200
@@ -46,6 +47,21 @@ def test_files_of_other_programs_keep_their_bytes(kind: str, suffix: str, name: 
     print(f"{suffix} {name}: {number} files, {len(refused)} refused {refused or ''}")
     assert [path for path, reason in refused.items() if not is_expected(path, reason)] == []
     assert number > 0
+
+
+@pytest.mark.parametrize("package", ORIGINS["packages"]["pdf"])
+def test_pdf_files_of_packages_become_markdown(package: str) -> None:
+    """What `markdown` names was compared with the pages."""
+    expected, refused, parts = ORIGINS["markdown"][package], dict[str, str](), 0
+    for path, content in packaged("pdf", package, Path(FOLDER)):
+        try:
+            document = parse_document("a.pdf", content, DocumentRequest())
+        except DocumentError as error:
+            refused[path] = str(error)
+            continue
+        parts += expected in document.write([segment.text for segment in document.segments]).decode()
+    assert [path for path, reason in refused.items() if not is_expected(path, reason)] == []
+    assert parts == 1
 
 
 def is_expected(path: str, reason: str) -> bool:

@@ -67,7 +67,7 @@ def test_the_files_below_a_folder_are_chosen_by_patterns_and_named(
     plan: dict[str, Any], expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_folder(Path("in"), "a.md", "b.TXT", "c.xyz", "de/old.md", "sub/d.md", "sub/.hidden.md", ".git/e.md")
+    write_folder(Path("in"), "a.md", "b.TXT", "c.xyz", "de/old.md", "sub/d.md", "sub/.hidden.md", ".git/e.md", "f.Pdf")
     options: dict[str, Any] = {"out": "in/de", "source": "en", "target": "de"} | plan
     files = FilePlan(**options | {"out": Path(options["out"])}).find([Path("in")])
     assert {str(file): str(path) for file, path in files.outputs.items()} == expected

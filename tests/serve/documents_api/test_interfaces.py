@@ -12,6 +12,7 @@ import pytest
 from tests.support.cases import cases
 from tests.support.interfaces import OpenDeepl
 from tests.support.live import LiveService, eventually, run_service
+from tests.support.pdf_files import page_of, pages_of
 
 CASES = cases(__file__)
 
@@ -100,6 +101,22 @@ def test_a_file_of_libretranslate_is_translated_and_downloaded(served: LiveServi
     settings = served.get("/frontend/settings").json()
     assert settings["filesTranslation"]
     assert ".txt" in settings["supportedFilesFormat"]
+
+
+def test_the_translation_of_a_pdf_file_is_named_as_markdown(served: LiveService, expected: bytes) -> None:
+    pytest.importorskip("pypdfium2_raw", reason="needs the extra `pdf`")
+    content = pages_of([page_of([(50, 700, 10, TEXT.strip())])])
+    address = send_file(served, "one.PDF", content).json()["translatedFileUrl"]
+    assert address.endswith(".md")
+    with served.http() as client:
+        downloaded = client.get(address)
+    assert downloaded.content == expected
+    handle = upload(served, "one.pdf", content, source_lang="EN").json()
+    key, path = {"document_key": handle["document_key"]}, f"/v2/document/{handle['document_id']}"
+    eventually(lambda: served.post(key, path=path).json()["status"] == "done")
+    result = served.post(key, path=f"{path}/result")
+    for answer in (downloaded, result):
+        assert answer.headers["content-disposition"].endswith("one.de.md")
 
 
 def test_the_id_of_a_document_is_no_address_of_its_file(served: LiveService, expected: bytes) -> None:
