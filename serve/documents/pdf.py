@@ -46,7 +46,9 @@ def parse_pdf(content: bytes, request: DocumentRequest) -> Document:
             f"{columned:,} of {len(full):,} pages have columns: translate what `pdftotext -layout` writes"
         )
     columns = (chain.from_iterable(_columns(page)) for page in _without_running_heads(full))
-    return parse_markdown(_Writer(list(map(list, columns))).write().encode(errors="replace"), request)
+    written = _Writer(list(map(list, columns))).write()
+    # A character may come as two halves.
+    return parse_markdown(written.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode(), request)
 
 
 def _columns(page: Sequence[Line]) -> list[Sequence[Line]]:

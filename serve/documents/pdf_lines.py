@@ -5,14 +5,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import repeat
 from typing import Any, NamedTuple
 from unicodedata import bidirectional
 
 from dragoman.serve.documents.document import DocumentError
 
 _MAX_POINTS = 14_400  # of a page, by the specification
-_CODE_FONT = re.compile(rb"mono|courier|cmtt|lmtt|sftt|xb?tt|typewriter|consol", re.IGNORECASE)
+_CODE_FONT = re.compile(rb"mono|nimbusmon|courier|cmtt|lmtt|sftt|xb?tt|typewriter|consol", re.IGNORECASE)
 _END_HYPHEN = "\x02"  # of PDFium, at the end of a line
+_WORD = re.compile(rf"[^\s{_END_HYPHEN}]+{_END_HYPHEN}?|{_END_HYPHEN}")
 # Constants of PDFium, and the bytes of the name of a font that are read.
 _PASSWORD_ERROR, _FIXED_PITCH, _NAME_BYTES = 4, 1, 256
 # By the size of a line: gaps between cells and columns; how far a word may be above or below its line.
@@ -69,22 +71,16 @@ def _words(pdfium: Any, document: Any, number: int) -> Iterator[Word]:
             stack.callback(pdfium.FPDF_ClosePage, page)
         if texts := pdfium.FPDFText_LoadPage(page):
             stack.callback(pdfium.FPDFText_ClosePage, texts)
-        start, text, count = 0, "", pdfium.FPDFText_CountChars(texts)
-        for index in range(count + 1):
-            character = chr(pdfium.FPDFText_GetUnicode(texts, index)) if index < count else " "
-            if not character.isspace():
-                text += character
-            if character.isspace() or character == _END_HYPHEN:
-                if text:
-                    yield from _placed(pdfium, texts, start, text)
-                start, text = index + 1, ""
+        codes = map(pdfium.FPDFText_GetUnicode, repeat(texts), range(pdfium.FPDFText_CountChars(texts)))
+        found = (pdfium.FS_RECTF(), pdfium.FS_RECTF(), pdfium.FS_MATRIX(), ctypes.c_double(), ctypes.c_double())
+        for match in _WORD.finditer("".join(map(chr, codes))):
+            yield from _placed(pdfium, texts, found, match)
 
 
-def _placed(pdfium: Any, texts: Any, start: int, text: str) -> Iterator[Word]:
-    """Yields a word with its place, unless it is rotated or outside of any page. Each call takes a microsecond."""
-    end, first, last, matrix = start + len(text) - 1, pdfium.FS_RECTF(), pdfium.FS_RECTF(), pdfium.FS_MATRIX()
-    x, baseline, flags = ctypes.c_double(), ctypes.c_double(), ctypes.c_int()
-    font = ctypes.create_string_buffer(_NAME_BYTES)
+def _placed(pdfium: Any, texts: Any, found: tuple[Any, ...], match: re.Match[str]) -> Iterator[Word]:
+    """Yields a word with its place, unless it is rotated or outside of any page; `found`: what functions of C set."""
+    first, last, matrix, x, baseline = found
+    start, end, flags, font = match.start(), match.end() - 1, ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
     pdfium.FPDFText_GetLooseCharBox(texts, start, first)
     pdfium.FPDFText_GetLooseCharBox(texts, end, last)
     pdfium.FPDFText_GetCharOrigin(texts, start, x, baseline)
@@ -94,7 +90,7 @@ def _placed(pdfium: Any, texts: Any, start: int, text: str) -> Iterator[Word]:
     place = min(first.left, last.left), max(first.right, last.right), baseline.value
     if abs(matrix.b) <= abs(matrix.a) and 0 < size <= _MAX_POINTS and all(abs(it) <= _MAX_POINTS for it in place):
         is_code = bool(flags.value & _FIXED_PITCH or _CODE_FONT.search(font.value))
-        yield Word(text.replace(_END_HYPHEN, "-"), *place, size, is_code)
+        yield Word(match[0].replace(_END_HYPHEN, "-"), *place, size, is_code)
 
 
 def read_lines(words: Iterable[Word]) -> list[Line]:

@@ -54,6 +54,13 @@ def test_ligatures_become_letters_and_other_characters_stay() -> None:
     assert markdown(pages_of([page], resources=fonts)) == "fi\u00b9 ffl\n"
 
 
+def test_characters_beyond_the_basic_plane_are_whole() -> None:
+    codes = b"1 begincodespacerange <00> <ff> endcodespacerange 2 beginbfchar <41> <d83dde00> <42> <d83d> endbfchar"
+    fonts = "/Font<</U<</Type/Font/Subtype/Type1/BaseFont/Times-Roman/ToUnicode 6 0 R>>>>"
+    page = page_of([(50, 700, 10, "A b BA")]).replace(b"/F ", b"/U ")
+    assert markdown(pages_of([page], [form_of(codes)], resources=fonts)).startswith("\U0001f600 b ")
+
+
 def test_a_paragraph_goes_on_at_the_next_page_and_running_heads_go() -> None:
     pages = []
     for number in range(1, 5):
