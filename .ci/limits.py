@@ -12,6 +12,7 @@ import yaml
 
 from dragoman.model.provenance import fill
 from dragoman.serve import composition
+from dragoman.serve.callbacks import hosts, sender
 from dragoman.serve.edge import body_coding, reader
 from dragoman.serve.grpc import api, call, connections, guard, health, options, pace, reflection, unread, waits
 from dragoman.serve.http import limits, parser
@@ -38,7 +39,7 @@ MODULES = (
         pace,
         reflection,
     ),
-    *(unread, waits, limits, parser, large_work),
+    *(unread, waits, limits, parser, large_work, hosts, sender),
 )
 # What the tables name: the modules by their names, settings, and limits of HTTP connections.
 NAMES = {

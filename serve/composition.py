@@ -9,6 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 from starlette.types import ASGIApp
 
+from dragoman.serve.callbacks.hosts import CallbackHosts
+from dragoman.serve.callbacks.sender import CallbackSender
+from dragoman.serve.callbacks.signature import read_secrets
 from dragoman.serve.compat.deepl.http import DeepLHttp
 from dragoman.serve.compat.google.http import GoogleHttp
 from dragoman.serve.compat.libretranslate.http import LibreTranslateHttp
@@ -110,9 +113,9 @@ def build_core(
     _register_collectors(metrics, models)
     if settings.key_metrics:
         metrics.registry.register(KeyMetrics(security.accounts))
-    for option in ("memory", "corrections"):
+    for option in ("memory", "corrections", "callback_hosts"):
         if state is None and getattr(settings, option):
-            raise FileError(f"--{option}: expected --state-dir too")
+            raise FileError(f"--{option.replace('_', '-')}: expected --state-dir too")
     glossaries = None if state is None else GlossaryStore(state)
     memories = None if state is None else MemoryStore(state)
     source = settings.model_source()
@@ -191,7 +194,7 @@ def build_grpc(core: Core, *, shared: bool) -> GrpcApi:
 
 
 def build_documents(core: Core, translator: SegmentTranslator) -> JobWorker | None:
-    """Builds the jobs of documents and their worker; None: there is no state."""
+    """Builds the jobs of documents and their worker; None: there is no state. Raises FileError as `build_core`."""
     if core.state is None:
         return None
     settings = core.settings
@@ -203,7 +206,11 @@ def build_documents(core: Core, translator: SegmentTranslator) -> JobWorker | No
         keep_seconds=settings.documents_keep_seconds,
     )
     jobs = DocumentJobs(JobStore(core.state, limits), limits, DocumentReader(core.sandbox, limits))
-    return JobWorker(jobs, translator, core.metrics.count_document)
+    worker = JobWorker(jobs, translator, core.metrics.count_document)
+    if settings.callback_hosts:
+        hosts, secrets = CallbackHosts(settings.callback_hosts), read_secrets(settings.callback_secret_file)
+        worker.others.append(CallbackSender(jobs.store, hosts, secrets, core.metrics.count_callback).run)
+    return worker
 
 
 class RestBuilder:
@@ -286,7 +293,7 @@ class RestBuilder:
         return [
             HttpTexts(core.dispatcher, direction, self._reader, core.max_values).routes,
             HttpModels(core.models, reload, reloads=reloads).routes,
-            HttpDocuments(documents.jobs, documents.translator, documents.reader).routes,
+            HttpDocuments(documents, CallbackHosts(core.settings.callback_hosts)).routes,
             HttpGlossaries(core.glossaries, self._reader, self._glossary_files).routes,
             HttpMemories(core.memories, core.corrections, core.sandbox, readers).routes,
         ]

@@ -148,6 +148,8 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
     documents_max_count: int = Field(1000, ge=1)
     documents_max_bytes: int = Field(1 << 30, ge=1)
     documents_keep_seconds: FiniteFloat = Field(86_400.0, gt=0)
+    callback_hosts: tuple[str, ...] = Field((), json_schema_extra={"placeholder": "HOST"})
+    callback_secret_file: Path | None = None
     log_format: Literal["json", "console"] = "json"
     log_texts: bool = False
     trace_endpoint: str | None = Field(None, min_length=1)

@@ -393,6 +393,7 @@ _shtab_dragoman_keys_change_options=(
   "*--models[Names of the models that the key may use\; none\: all]:TEXT,...:"
   {--fetch,--no-fetch}"[Whether requests may cause downloads of models on demand]"
   {--approve,--no-approve}"[Whether the key may approve corrections and change shared memories]"
+  {--callbacks,--no-callbacks}"[Whether documents of the key may have call backs]"
   ":Name of the key:"
 )
 
@@ -411,6 +412,7 @@ _shtab_dragoman_keys_create_options=(
   "*--models[Names of the models that the key may use\; none\: all]:TEXT,...:"
   {--fetch,--no-fetch}"[Whether requests may cause downloads of models on demand]"
   {--approve,--no-approve}"[Whether the key may approve corrections and change shared memories]"
+  {--callbacks,--no-callbacks}"[Whether documents of the key may have call backs]"
   ":Name of the key, for people, logs and metrics:"
 )
 
@@ -731,6 +733,8 @@ _shtab_dragoman_serve_options=(
   "--documents-max-count[Stored documents]:N:"
   "--documents-max-bytes[Size of all stored documents together]:BYTES:"
   "--documents-keep-seconds[Time until a translated document is deleted]:SECONDS:"
+  "*--callback-hosts[Hosts of call backs\: HOST, HOST\:PORT, \*.DOMAIN]:HOST:"
+  "--callback-secret-file[File with a line of whsec_ and base64 that signs call backs]:FILE:_files"
   "--log-format[Format of the logs on standard error]:{json,console}:(json console)"
   {--log-texts,--no-log-texts}"[Log the texts of requests and their translations]"
   "--trace-endpoint[OpenTelemetry collector (OTLP over gRPC), as in http\:\/\/collector\:4317]:URL:"

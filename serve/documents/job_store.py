@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
+from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
@@ -53,8 +54,14 @@ _JOBS = sa.Table(
     # No worker claims the job earlier.
     sa.Column("claimed_until_seconds", sa.Double, nullable=False, default=0.0),
     sa.Column("attempts", sa.Integer, nullable=False, default=0),
+    # The URL to call when the job has ended; empty: none, or none any more.
+    sa.Column("callback", sa.Text, nullable=False, server_default=""),
+    sa.Column("callback_host", sa.Text, nullable=False, server_default=""),
+    sa.Column("callback_due_seconds", sa.Double, nullable=False, server_default="0"),
+    sa.Column("callback_attempts", sa.Integer, nullable=False, server_default="0"),
 )
 _PUBLIC = [_JOBS.c[name] for name in Job.__slots__]
+_ENDED = _JOBS.c.status.in_((JobStatus.DONE, JobStatus.FAILED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,16 @@ class Progress:
     segments: int = 0
     translated: int = 0
     characters: int = 0
+
+
+class DueCallback(NamedTuple):
+    """The call back of an ended job that this process sends; `attempt` counts from 1."""
+
+    id: str
+    status: JobStatus
+    url: str
+    host: str
+    attempt: int
 
 
 class JobStore:
@@ -97,6 +114,7 @@ class JobStore:
         *,
         account: str = "",
         owner: str = "",
+        callback: str = "",
     ) -> Job:
         """Stores a document and returns its waiting job; raises DocumentStoreFullError or StorageFullError."""
         now_seconds = self._clock()
@@ -118,6 +136,7 @@ class JobStore:
                 self._check_room(connection, owner, len(data))
                 values = {column.name: getattr(job, column.name) for column in _PUBLIC}
                 values |= {"options": options.model_dump_json(), "owner": owner, "file_bytes": len(data)}
+                values |= {"callback": callback, "callback_host": urlsplit(callback).netloc}
                 connection.execute(sa.insert(_JOBS).values(values))
         except BaseException:
             self._source(job.id).unlink(missing_ok=True)
@@ -192,14 +211,13 @@ class JobStore:
             "attempts": _JOBS.c.attempts + 1,
         }
         with self._state.writing() as connection:
-            # Another process may have claimed it since.
-            done = connection.execute(sa.update(_JOBS).where(_JOBS.c.id == oldest, claimable).values(taken))
-            if not done.rowcount:
-                return None
-            found = connection.execute(sa.select(*_PUBLIC, _JOBS.c.owner).where(_JOBS.c.id == oldest))
-            row = dict(found.mappings().one())
-        owner = row.pop("owner")
-        return Claim(_job(row), token, owner)
+            claiming = sa.update(_JOBS).where(_JOBS.c.id == oldest, claimable).values(taken)
+            row = connection.execute(claiming.returning(*_PUBLIC, _JOBS.c.owner)).mappings().first()
+        if row is None:  # another process has claimed it since
+            return None
+        values = dict(row)
+        owner = values.pop("owner")
+        return Claim(_job(values), token, owner)
 
     def read_source(self, claim: Claim) -> bytes:
         """Returns the document of a claimed job; raises DocumentNotFoundError if it was deleted meanwhile."""
@@ -278,6 +296,30 @@ class JobStore:
                 if path.name.partition(".")[0] not in known and path.stat().st_mtime < now_seconds - _STRAY_SECONDS:
                     path.unlink()
 
+    def claim_callback(self, excluded: Collection[str]) -> DueCallback | None:
+        """Takes the call back that is due longest, unless its host is excluded; None: there is none."""
+        now_seconds = self._clock()
+        due = sa.and_(_ENDED, _JOBS.c.callback != "", _JOBS.c.callback_due_seconds <= now_seconds)
+        free = _JOBS.c.callback_host.not_in(excluded)
+        with self._state.reading() as connection:
+            query = sa.select(_JOBS.c.id).where(due, free).order_by(_JOBS.c.callback_due_seconds).limit(1)
+            job_id = connection.execute(query).scalar()
+        if job_id is None:
+            return None
+        attempts = _JOBS.c.callback_attempts
+        taken = {"callback_due_seconds": now_seconds + CLAIM_SECONDS, "callback_attempts": attempts + 1}
+        claiming = sa.update(_JOBS).where(_JOBS.c.id == job_id, due).values(taken)
+        columns = (_JOBS.c.id, _JOBS.c.status, _JOBS.c.callback, _JOBS.c.callback_host, attempts)
+        with self._state.writing() as connection:
+            row = connection.execute(claiming.returning(*columns)).first()
+        return None if row is None else DueCallback(*row)  # None: another process has claimed it since
+
+    def settle_callback(self, callback: DueCallback, retry_seconds: float | None) -> None:
+        """Makes a call back due again after a time; None: it has ended."""
+        values = {"callback": ""} if retry_seconds is None else {"callback_due_seconds": self._clock() + retry_seconds}
+        with self._state.writing() as connection:
+            connection.execute(sa.update(_JOBS).where(_JOBS.c.id == callback.id).values(values))
+
     def _change(self, claim: Claim, **values: object) -> bool:
         with self._state.writing() as connection:
             return bool(connection.execute(sa.update(_JOBS).where(_held(claim)).values(values)).rowcount)
@@ -304,7 +346,7 @@ def _claimable(now_seconds: float) -> sa.ColumnElement[bool]:
 
 def _expired(now_seconds: float) -> sa.ColumnElement[bool]:
     """Returns whether a job may be deleted: one that waits or is being translated may not."""
-    return sa.and_(_JOBS.c.status.in_((JobStatus.DONE, JobStatus.FAILED)), _JOBS.c.expires_seconds <= now_seconds)
+    return sa.and_(_ENDED, _JOBS.c.expires_seconds <= now_seconds)
 
 
 def _held(claim: Claim) -> sa.ColumnElement[bool]:

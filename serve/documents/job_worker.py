@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Protocol, TypeVar
 
@@ -53,7 +53,8 @@ class DocumentTranslator(Protocol):
 class JobWorker:
     """Claims jobs and translates them while it runs; clients may read them also while it does not.
 
-    An owner of jobs, which counts as one client, takes at most half of the capacity that other owners leave.
+    An owner of jobs, which counts as one client, takes at most half of the capacity that other owners leave. `others`
+    run while the worker runs.
     """
 
     def __init__(self, jobs: DocumentJobs, translator: DocumentTranslator, count: Callable[[str], object]) -> None:
@@ -61,6 +62,7 @@ class JobWorker:
         self.jobs = jobs
         self._translator = translator
         self._count = count
+        self.others: list[Callable[[], Coroutine[None, None, None]]] = [self._sweep]
         self._task: asyncio.Task[None] | None = None
         self._running = dict[asyncio.Task[None], str]()  # the owner of each job
 
@@ -76,13 +78,13 @@ class JobWorker:
                 await self._task
 
     async def _run(self) -> None:
-        sweeping = asyncio.create_task(self._sweep())
+        others = [asyncio.create_task(run()) for run in self.others]
         try:
             while True:
                 await self._claim_all()
                 await self._wait()
         finally:
-            tasks = (sweeping, *self._running)
+            tasks = (*others, *self._running)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -40,6 +40,7 @@ class DocumentJobs:
         *,
         account: str = "",
         owner: str = "",
+        callback: str = "",
     ) -> Job:
         """Stores a document; a worker of any process translates it.
 
@@ -49,6 +50,7 @@ class DocumentJobs:
             target_language: code or English name; files and names of results state it as a code.
             account: id of the client's API key, whose limits apply; empty: none is required.
             owner: what counts as one client, and has a share of the store.
+            callback: allowed URL to call when the job has ended; empty: none.
 
         Raises:
             InvalidRequestError: if the name has no known format, or the file is empty.
@@ -70,7 +72,8 @@ class DocumentJobs:
         kinds = kept_placeholders(name, options.placeholders)
         options = options.model_copy(update={"placeholders": kinds})
         source, target = language_tag(source_language), language_tag(target_language)
-        job = await DOCUMENTS.run(self.store.add, name, data, source, target, options, account=account, owner=owner)
+        owned = {"account": account, "owner": owner, "callback": callback}
+        job = await DOCUMENTS.run(self.store.add, name, data, source, target, options, **owned)
         self.created.set()
         return job
 

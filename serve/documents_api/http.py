@@ -13,12 +13,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dragoman.serve.callbacks.hosts import CallbackHosts
 from dragoman.serve.documents.formats import FORMATS
 from dragoman.serve.documents.job import Job, JobOptions, JobStatus
 from dragoman.serve.documents.jobs import DocumentJobs
 from dragoman.serve.documents_api.result import DocumentAnswer
-from dragoman.serve.documents_api.translator import SegmentTranslator, request_for
-from dragoman.serve.edge.parameters import ParameterReader, Parameters
+from dragoman.serve.documents_api.translator import DocumentParts, request_for
+from dragoman.serve.edge.parameters import Parameters
 from dragoman.serve.edge.problems import problem_documentation
 from dragoman.serve.edge.reader import TIMEOUT_PARAMETER
 from dragoman.serve.edge.route_table import DOCUMENTS, Route, RouteGroup, described_by_name
@@ -133,11 +134,10 @@ def _describe_routes() -> dict[str, dict[str, Any]]:
 class HttpDocuments:
     """Handlers of the document routes."""
 
-    def __init__(self, jobs: DocumentJobs | None, translator: SegmentTranslator, reader: ParameterReader) -> None:
-        """Creates the handlers; `jobs` None: the server has no state directory, and refuses documents."""
-        self._jobs = jobs
-        self._translator = translator
-        self._reader = reader
+    def __init__(self, documents: DocumentParts, callback_hosts: CallbackHosts) -> None:
+        """Creates the handlers; without jobs, the server has no state directory, and refuses documents."""
+        self._jobs, self._translator, self._reader = documents.jobs, documents.translator, documents.reader
+        self._callback_hosts = callback_hosts
 
     @property
     def routes(self) -> RouteGroup:
@@ -163,14 +163,19 @@ class HttpDocuments:
         fields = _fields(parameters)
         source, target = (str(fields.pop(text, "")) for text in ("source_language", "target_language"))
         several: Sequence[str] = fields.pop("target_languages", ())
+        record: RequestRecord = request.state.record
+        if callback := str(fields.pop("callback", "")):
+            permitted = record.account is None or record.account.key.limits.callbacks
+            callback = str(self._callback_hosts.check(callback, permitted=permitted))
         options = _options(fields)
         if not target and not several:
             raise InvalidRequestError("target_language", "expected an ISO 639-1 code")
-        record: RequestRecord = request.state.record
         read_markup("html", {"ignore_tags": options.ignore_tags})
         requested = request_for(source, target, options)._replace(target_languages=several)
         targets = self._translator.check(requested, record)
-        create = partial(jobs.create, name, data, source, account=record.account_id, owner=record.caller)
+        create = partial(
+            jobs.create, name, data, source, account=record.account_id, owner=record.caller, callback=callback
+        )
         if several:
             return await _create_each([partial(create, each, options) for each in targets], jobs)
         job = await create(target, options)

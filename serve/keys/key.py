@@ -37,6 +37,7 @@ class KeyLimits(BaseModel):
 
     fetch: bool = Field(False, description="Whether requests may cause downloads of models on demand")
     approve: bool = Field(False, description="Whether the key may approve corrections and change shared memories")
+    callbacks: bool = Field(False, description="Whether documents of the key may have call backs")
 
     @property
     def needs_count(self) -> bool:

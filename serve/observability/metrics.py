@@ -217,6 +217,10 @@ class ServiceMetrics:
         """Counts a document whose translation ended; `status` is `done` or `failed`."""
         self._counters["documents", status].inc()
 
+    def count_callback(self, result: str) -> None:
+        """Counts an attempt of a call back; `result` is `delivered`, `failed`, `abandoned` or `refused`."""
+        self._counters["callbacks", result].inc()
+
     def start_request(self) -> None:
         """Counts a request in flight until `finish_request`. Both belong to the event loop's thread."""
         self._inflight += 1

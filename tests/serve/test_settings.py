@@ -135,10 +135,10 @@ def test_printed_settings_can_be_read_again(
 
 
 def test_no_output_contains_the_admin_key(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "secret" not in repr(ServeSettings(admin_key=SecretStr("secret")))
-    run("--admin-key", "very secret", "--print-config")
+    assert "hidden" not in repr(ServeSettings(admin_key=SecretStr("hidden")))
+    run("--admin-key", "very hidden", "--print-config")
     printed = capsys.readouterr().out
-    assert "secret" not in printed
+    assert "hidden" not in printed
     assert "# admin_key: set" in printed
 
 

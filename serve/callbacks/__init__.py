@@ -1,0 +1,1 @@
+"""Call backs: signed requests to hosts of clients that report the end of a job, in place of polling."""
