@@ -18,7 +18,7 @@ from dragoman.serve.documents.pdf_lines import Line, Word, read_lines, read_page
 _BULLETS = "\u2022\u2023\u2043\u25aa\u25ab\u25cf\u25cb\u25a0\u25a1\u25e6\u2219\u00b7\u2756\u2713\uf0b7\uf0a7\uf0d8"
 # These are also other characters, so that they begin an item only where a block begins or after another item.
 _MARK = re.compile(r"[-\u2013*]|\(?(\d{1,3})[.)]")
-_LEADERS = re.compile(r"(?:\s*[.\u00b7\u2026]){4,}\s*\w{0,5}$")
+_LEADERS = re.compile(r"(?<![\s.\u00b7\u2026])(?:\s*+[.\u00b7\u2026]){4,}+\s*+\w{0,5}$")
 _ENDS = (*".:!?", "\u2026", "\u3002", "\uff1a", "\uff01", "\uff1f")
 _PUNCTUATION = ".,;:!?()[]\"'\u201c\u201d\u2018\u2019"
 _MAX_LEVEL, _MAX_EMPTY_LINES, _MAX_BLANKS = 6, 2, 80

@@ -61,7 +61,7 @@ def test_pdf_files_of_packages_become_markdown(package: str) -> None:
             continue
         parts += expected in document.write([segment.text for segment in document.segments]).decode()
     assert [path for path, reason in refused.items() if not is_expected(path, reason)] == []
-    assert parts == 1
+    assert parts > 0
 
 
 def is_expected(path: str, reason: str) -> bool:
