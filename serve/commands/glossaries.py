@@ -42,8 +42,8 @@ class ListGlossariesCommand(StateCommand, ListingCommand):
         self.print_rows(rows, columns, "no glossary")
 
 
-class ShowGlossaryCommand(StateCommand):
-    """Show a glossary; with both languages, the entries of its dictionary as TSV."""
+class ShowGlossaryCommand(StateCommand, ListingCommand):
+    """Show a glossary; with both languages, the entries of its dictionary, as TSV or JSON."""
 
     id: CliPositionalArg[str] = Field(description="Id of the glossary")
     source_language: str = Field("", description="ISO 639-1 code of the terms")
@@ -54,10 +54,13 @@ class ShowGlossaryCommand(StateCommand):
         pair = self.source_language, self.target_language
         with self.open() as state:
             store = GlossaryStore(state).of(SHARED)
-            if any(pair):
-                print(write_entries(store.entries(self.id, *pair), "tsv", *pair), end="")
-                return
-            glossary = store.get(self.id)
+            glossary, entries = store.get(self.id), store.entries(self.id, *pair) if any(pair) else None
+        if self.as_json:
+            self.print_json(asdict(glossary) if entries is None else list(map(asdict, entries)))
+            return
+        if entries is not None:
+            print(write_entries(entries, "tsv", *pair), end="")
+            return
         print(f"id: {glossary.id}\nname: {glossary.name}")
         created, changed = int(glossary.created_seconds), int(glossary.changed_seconds)
         print(f"created: {time_text(created)}\nchanged: {time_text(changed)}")

@@ -44,7 +44,7 @@ class ListKeysCommand(StateCommand, ListingCommand):
         self.print_rows(rows, COLUMNS, "no key")
 
 
-class ShowKeyCommand(StateCommand):
+class ShowKeyCommand(StateCommand, ListingCommand):
     """Show an API key, without its secret."""
 
     name: CliPositionalArg[str] = Field(description="Name of the key")
@@ -53,8 +53,7 @@ class ShowKeyCommand(StateCommand):
         """Prints a line per field."""
         with self.open() as state:
             key = KeyStore(state).get(self.name)
-        for name, value in describe_key(key).items():
-            print(f"{name}: {', '.join(value) if isinstance(value, list | tuple) else value}")
+        self.print_fields(describe_key(key))
 
 
 class ChangeKeyCommand(KeyLimits, StateCommand):
@@ -85,7 +84,7 @@ class RevokeKeyCommand(StateCommand):
             KeyStore(state).revoke(self.name)
 
 
-class KeyUsageCommand(StateCommand):
+class KeyUsageCommand(StateCommand, ListingCommand):
     """Show how many characters an API key has used in the current period."""
 
     name: CliPositionalArg[str] = Field(description="Name of the key")
@@ -96,5 +95,4 @@ class KeyUsageCommand(StateCommand):
             key = KeyStore(state).get(self.name)
             start = period_start(key.limits.period, time.time())
             used = UsageStore(state, "").used(key.id, start)
-        for name, value in describe_usage(key, used, start).items():
-            print(f"{name}: {value}")
+        self.print_fields(describe_usage(key, used, start))

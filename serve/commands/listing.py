@@ -1,4 +1,4 @@
-"""What commands that list something share: a table for people, or with --json the same rows for programs."""
+"""What commands that show something share: a table or lines for people, or with --json the same for programs."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -16,11 +16,11 @@ _UNITS = ("_bytes", "_seconds")
 
 
 class ListingCommand(BaseSettings):
-    """A command that lists something."""
+    """A command that lists or shows something."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", cli_shortcuts={"as-json": "json"})
 
-    as_json: CliToggleFlag[bool] = Field(False, description="Print a JSON array with an object per row, not a table")
+    as_json: CliToggleFlag[bool] = Field(False, description="Print JSON for programs, not text for people")
 
     def print_rows(self, rows: Iterable[Mapping[str, Any]], columns: Columns, empty: str) -> None:
         """Prints rows.
@@ -32,10 +32,22 @@ class ListingCommand(BaseSettings):
         """
         found = list(rows)
         if self.as_json:
-            print(json.dumps(found, ensure_ascii=False, indent=1))
+            self.print_json(found)
             return
         cells = [["-" if row[name] is None else show(row[name]) for name, show in columns.items()] for row in found]
         print(format_table([list(map(_header, columns)), *cells], len(columns)) if found else empty)
+
+    def print_fields(self, fields: Mapping[str, Any]) -> None:
+        """Prints fields of one object by their names, a line each."""
+        if self.as_json:
+            self.print_json(fields)
+            return
+        for name, value in fields.items():
+            print(f"{name}: {', '.join(value) if isinstance(value, list | tuple) else value}")
+
+    def print_json(self, value: object) -> None:
+        """Prints a value as JSON."""
+        print(json.dumps(value, ensure_ascii=False, indent=1))
 
 
 def count(number: int) -> str:

@@ -42,8 +42,14 @@ def test_glossaries_are_managed_without_a_server(
         shown = capsys.readouterr().out
         for part in (glossary_id, "farm", "en-de: 1"):
             assert part in shown
+    run(monkeypatch, "show", glossary_id, "--source-language", "en", "--target-language", "de", "--json")
+    entry = {"source": "house", "targets": ["Haus", "Hauses"], "match_case": False}
+    assert json.loads(capsys.readouterr().out) == [entry]
+    run(monkeypatch, "show", glossary_id, "--json")
+    glossary = json.loads(capsys.readouterr().out)
     run(monkeypatch, "list", "--json")
     (row,) = json.loads(capsys.readouterr().out)
+    assert row == glossary
     assert row["dictionaries"] == [{"source_language": "en", "target_language": "de", "entry_count": 1}]
     run(monkeypatch, "delete", glossary_id)
     for options, empty in (((), "no glossary"), (("--json",), "[]")):

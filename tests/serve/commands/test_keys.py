@@ -34,6 +34,9 @@ def test_keys_are_managed_without_a_server(
     assert (limits.characters, limits.priority, limits.models) == (None, 2, ("a", "b"))
     run(monkeypatch, "list", "--json")
     assert json.loads(capsys.readouterr().out) == [describe_key(KeyStore(state).get("web"))]
+    for command, name, value in (("show", "priority", 2), ("usage", "characters", 0)):
+        run(monkeypatch, command, "web", "--json")
+        assert json.loads(capsys.readouterr().out)[name] == value
     for command in ("show web", "list", "usage web", "revoke web", "list"):
         run(monkeypatch, *command.split())
     shown = capsys.readouterr().out
