@@ -65,6 +65,7 @@ class ExportCommand(BaseSettings):
     beam_size: int | None = Field(None, ge=1, le=MAX_BEAM_SIZE)
     variant: GraphVariant = "cpu"
     precision: Precision = "fp32"
+    context_separator: Description = ""
     align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = ()
     shortlist: Specifications = ()
     accept_worse: bool = False
@@ -103,6 +104,7 @@ class ExportCommand(BaseSettings):
                 self.description,
                 self.license,
                 self.beam_size,
+                self.context_separator,
             )
             bundle = write_bundle(exportable, samples, self.out, options)
         except UnsupportedGraphError:

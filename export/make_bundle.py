@@ -55,7 +55,7 @@ LIBRARIES = ("dragoman", "onnx", "onnxruntime", "onnxruntime-gpu", "sentencepiec
 class BundleOptions:
     """Options of a bundle; without alignment heads it has no aligned decoder.
 
-    Without a description, a license or the beam of requests that choose none it has that of its source.
+    Without a description, a license, a beam of requests that choose none or a separator it has that of its source.
     """
 
     name: str
@@ -65,10 +65,12 @@ class BundleOptions:
     description: str = ""
     license: str = ""
     beam_size: int | None = None
+    context_separator: str = ""
 
 
 def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, options: BundleOptions) -> Bundle:
     """Writes a bundle that appears complete or not at all; raises RunError if a direction has no golden sentence."""
+    _check_separator(exportable, options.context_separator, samples)
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
     try:
@@ -322,6 +324,16 @@ def _texts_of(direction: manifest.BundleDirection, samples: Sequence[Sample]) ->
     return [sample.text for sample in samples if (sample.direction.source, sample.direction.target) == languages]
 
 
+def _check_separator(exportable: Exportable, separator: str, samples: Sequence[Sample]) -> None:
+    """Raises RunError unless the tokenizer keeps a separator, also between sentences."""
+    tokenizer, ids = exportable.tokenizer, exportable.tokenizer.encode(separator)
+    kept = tokenizer.decode(tokenizer.encode_target(separator)) == separator and exportable.unk_id not in ids
+    texts = {sample.text: tokenizer.encode(sample.text) for sample in samples if separator}
+    apart = all(tokenizer.encode(f"{text} {separator} {text}") == [*own, *ids, *own] for text, own in texts.items())
+    if not (kept and apart):
+        raise RunError(f"context-separator: {separator!r}: expected a word that the tokenizer keeps")
+
+
 def _manifest(folder: Path, contents: _Contents, scores: dict[str, float]) -> manifest.Manifest:
     exportable, graphs, options = contents.exportable, contents.graphs, contents.options
     model, shortlist = exportable.model, exportable.shortlist
@@ -336,6 +348,7 @@ def _manifest(folder: Path, contents: _Contents, scores: dict[str, float]) -> ma
         beam_size=options.beam_size or exportable.beam_size,
         shortlist=shortlist and manifest.ShortlistSpec(frequent=shortlist.frequent, best=shortlist.best),
         source_suffix=exportable.source_suffix,
+        context_separator=options.context_separator or exportable.context_separator,
         tokenizer=contents.tokenizer,
         cache=graphs.cache,
         states=graphs.states,

@@ -41,6 +41,7 @@ def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
             description=manifest.description,
             license=manifest.license,
             beam_size=manifest.beam_size,
+            context_separator=manifest.context_separator,
             shortlist=bundle.shortlist(),
         )
         return exportable, _samples(bundle)

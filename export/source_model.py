@@ -30,9 +30,9 @@ class Exportable:
 
     Either it has directions, or it is multilingual. Every source ends with `source_suffix`; `unk_id` stands for unknown
     pieces. `training` is the configuration of the training or import. `steps` is the number of optimizer steps, 0 if
-    unknown. `alignment_heads` are those that an imported file names. `description`, `license` and `beam_size` are
-    those of an exported bundle. `files` go into the bundle as they are, by name. `shortlist` has an entry for each
-    token of the model.
+    unknown. `alignment_heads` are those that an imported file names. `description`, `license`, `beam_size` and
+    `context_separator` are those of an exported bundle. `files` go into the bundle as they are, by name. `shortlist`
+    has an entry for each token of the model.
     """
 
     model: "Transformer | TransformerWeights"
@@ -47,6 +47,7 @@ class Exportable:
     description: str = ""
     license: str = ""
     beam_size: int = 1
+    context_separator: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict)
     shortlist: Shortlist | None = None
 

@@ -182,6 +182,7 @@ class TranslateRequest(_message.Message):
     GLOSSARY_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGES_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
     source_language: _builtins.str
     """ISO 639-1 code of the source language, for example "en". "auto": each text has its own language, which the server
     detects. Empty: the only language that is translated into target_language, or "auto" if there are several.
@@ -207,6 +208,10 @@ class TranslateRequest(_message.Message):
     preserve_formatting: _builtins.bool
     """Whether letter case, final punctuation, emoji, marks of direction and no-break spaces follow the text; otherwise as
     placeholders.
+    """
+    context: _builtins.str
+    """Plain text that precedes each text, of at most as many characters as a text. It is not translated. Models with a
+    context separator read it, and before a later sentence of a text also those before it.
     """
     @_builtins.property
     def text(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -288,10 +293,11 @@ class TranslateRequest(_message.Message):
         glossary: _abc.Iterable[_builtins.str] | None = ...,
         memory: _abc.Iterable[_builtins.str] | None = ...,
         target_languages: _abc.Iterable[_builtins.str] | None = ...,
+        context: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "options", b"options", "split_sentences", b"split_sentences"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "format", b"format", "glossary", b"glossary", "ignore_tags", b"ignore_tags", "memory", b"memory", "model", b"model", "non_splitting_tags", b"non_splitting_tags", "options", b"options", "placeholders", b"placeholders", "preserve_formatting", b"preserve_formatting", "source_language", b"source_language", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "target_language", b"target_language", "target_languages", b"target_languages", "target_prefix", b"target_prefix", "terms", b"terms", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "context", b"context", "format", b"format", "glossary", b"glossary", "ignore_tags", b"ignore_tags", "memory", b"memory", "model", b"model", "non_splitting_tags", b"non_splitting_tags", "options", b"options", "placeholders", b"placeholders", "preserve_formatting", b"preserve_formatting", "source_language", b"source_language", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "target_language", b"target_language", "target_languages", b"target_languages", "target_prefix", b"target_prefix", "terms", b"terms", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__split_sentences: _TypeAlias = _typing.Literal["split_sentences"]  # noqa: Y015
     _WhichOneofArgType__split_sentences: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences"]  # noqa: Y015
@@ -787,6 +793,7 @@ class Translation(_message.Message):
     TERMS_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
     SUGGESTIONS_FIELD_NUMBER: _builtins.int
+    CONTEXT_USED_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
@@ -817,6 +824,8 @@ class Translation(_message.Message):
     """
     origin: _builtins.str
     """"memory": the translation comes from a memory; "mixed": some of its sentences do; absent: the model translated."""
+    context_used: _builtins.bool
+    """Whether the model read each sentence with a context; only with context, for a text of which a sentence is translated."""
     @_builtins.property
     def alternatives(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alternative]:
         """Further translations for options.hypotheses, best first; fewer if the search finds fewer."""
@@ -871,13 +880,16 @@ class Translation(_message.Message):
         terms: _abc.Iterable[Global___AppliedTerm] | None = ...,
         origin: _builtins.str | None = ...,
         suggestions: _abc.Iterable[Global___Suggestion] | None = ...,
+        context_used: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_origin", b"_origin", "_seed", b"_seed", "cached", b"cached", "detected_language", b"detected_language", "low_confidence", b"low_confidence", "origin", b"origin", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_context_used", b"_context_used", "_low_confidence", b"_low_confidence", "_origin", b"_origin", "_seed", b"_seed", "cached", b"cached", "context_used", b"context_used", "detected_language", b"detected_language", "low_confidence", b"low_confidence", "origin", b"origin", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_origin", b"_origin", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "detected_language", b"detected_language", "finish_reason", b"finish_reason", "low_confidence", b"low_confidence", "normalized_score", b"normalized_score", "origin", b"origin", "repairs", b"repairs", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "suggestions", b"suggestions", "target_tokens", b"target_tokens", "terms", b"terms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_context_used", b"_context_used", "_low_confidence", b"_low_confidence", "_origin", b"_origin", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "context_used", b"context_used", "cut_sentences", b"cut_sentences", "detected_language", b"detected_language", "finish_reason", b"finish_reason", "low_confidence", b"low_confidence", "normalized_score", b"normalized_score", "origin", b"origin", "repairs", b"repairs", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "suggestions", b"suggestions", "target_tokens", b"target_tokens", "terms", b"terms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cached: _TypeAlias = _typing.Literal["cached"]  # noqa: Y015
     _WhichOneofArgType__cached: _TypeAlias = _typing.Literal["_cached", b"_cached"]  # noqa: Y015
+    _WhichOneofReturnType__context_used: _TypeAlias = _typing.Literal["context_used"]  # noqa: Y015
+    _WhichOneofArgType__context_used: _TypeAlias = _typing.Literal["_context_used", b"_context_used"]  # noqa: Y015
     _WhichOneofReturnType__low_confidence: _TypeAlias = _typing.Literal["low_confidence"]  # noqa: Y015
     _WhichOneofArgType__low_confidence: _TypeAlias = _typing.Literal["_low_confidence", b"_low_confidence"]  # noqa: Y015
     _WhichOneofReturnType__origin: _TypeAlias = _typing.Literal["origin"]  # noqa: Y015
@@ -886,6 +898,8 @@ class Translation(_message.Message):
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cached) -> _WhichOneofReturnType__cached | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__context_used) -> _WhichOneofReturnType__context_used | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__low_confidence) -> _WhichOneofReturnType__low_confidence | None: ...
     @_typing.overload

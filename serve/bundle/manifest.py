@@ -330,6 +330,7 @@ class Manifest(Record):
         beam_size: of requests that choose neither a beam nor sampling; 1: greedy search.
         shortlist: None: the bundle has none.
         source_suffix: tokens after every source, usually the end token.
+        context_separator: follows each sentence of a context; empty: the model reads none.
         bos_id: first token of every translation.
         cache: KV caches of native graphs; None for graphs with states.
         states: decoder state, in the order of the graphs' inputs and outputs; empty for native graphs.
@@ -351,6 +352,7 @@ class Manifest(Record):
     beam_size: int = Field(1, ge=1, le=MAX_BEAM_SIZE)
     shortlist: ShortlistSpec | None = None
     source_suffix: TokenIds
+    context_separator: Description = ""
     tokenizer: TokenizerSpec
     cache: CacheSpec | None = None
     states: tuple[StateSpec, ...] = Field((), max_length=MAX_STATES)

@@ -28,12 +28,12 @@ class Timing(TypedDict, total=False):
     Keys:
         timeout_seconds: from now on, retries included.
         deadline_seconds: on the clock of `time.monotonic`.
-        context: of a call being served, whose deadline this call inherits.
+        call: the context of a call being served, whose deadline this call inherits.
     """
 
     timeout_seconds: float
     deadline_seconds: float
-    context: HasTimeRemaining
+    call: HasTimeRemaining
 
 
 class Asking(RequestFields, Timing, total=False):
@@ -53,7 +53,7 @@ def choose_deadline(timing: Timing, default_timeout_seconds: float | None) -> fl
     now_seconds = time.monotonic()
     given = [timing["deadline_seconds"]] if "deadline_seconds" in timing else []
     timeouts = [timing["timeout_seconds"]] if "timeout_seconds" in timing else []
-    if "context" in timing and (remaining_seconds := timing["context"].time_remaining()) is not None:
+    if "call" in timing and (remaining_seconds := timing["call"].time_remaining()) is not None:
         timeouts.append(remaining_seconds)
     given += [now_seconds + seconds for seconds in timeouts]
     if not given and default_timeout_seconds is not None:

@@ -72,6 +72,7 @@ class TranslateCommand(ConnectionOptions):
     target_language: str = ""
     allow_pivot: bool = False
     split_sentences: bool = True
+    context: str = ""
     out: Path | None = None
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()

@@ -62,7 +62,7 @@ _shtab_dragoman_glossaries_commands() {
     create:'Store a glossary from a file of terms, and print its id. Running servers have it at once.'
     delete:'Delete a glossary with all its entries.'
     list:'List the stored glossaries, the oldest first.'
-    show:'Show a glossary; with both languages, the entries of its dictionary as TSV.'
+    show:'Show a glossary; with both languages, the entries of its dictionary, as TSV or JSON.'
   )
   _describe 'dragoman glossaries commands' _commands
 }
@@ -215,7 +215,7 @@ _shtab_dragoman_corrections_export_defaults_added=0
 
 _shtab_dragoman_corrections_list_options=(
   "(- : *)"{-h,--help}"[Show this help and exit]"
-  {--as-json,--json}"[Print a JSON array with an object per row, not a table]"
+  {--as-json,--json}"[Print JSON for programs, not text for people]"
   "--state-dir[Folder for what outlives the process\; processes of a machine may share it]:FOLDER:_files -/"
   "--state-url[PostgreSQL for many machines in place of SQLite in --state-dir\; prefer DRAGOMAN_STATE_URL]:URL:"
   {--terms,--no-terms}"[List glossary entries that at least three corrections propose instead]"
@@ -289,6 +289,7 @@ _shtab_dragoman_export_options=(
   "--beam-size[Beam of requests that choose none\; if omitted, the bundle\'s, or 1]:N:"
   "--variant[processor\: cpu, or cuda for NVIDIA GPUs]:{cpu,cuda}:(cpu cuda)"
   "--precision[Number type\; int8 is faster and less exact\; fp16 for cuda]:{fp32,fp16,int8}:(fp32 fp16 int8)"
+  "--context-separator[Text after each sentence of a context\; if omitted, the bundle\'s]:TEXT:"
   "*--align[Cross-attention heads, LAYER\:HEAD from 0, of the aligned decoder]:LAYER:HEAD,...:"
   "*--shortlist[Sentence pairs for a shortlist, as for \`dragoman evaluate\`\; if omitted, the source\'s]:TEXT:"
   {--accept-worse,--no-accept-worse}"[Export a further training although its initial model is better on all text of the run]"
@@ -336,7 +337,7 @@ _shtab_dragoman_glossaries_delete_defaults_added=0
 
 _shtab_dragoman_glossaries_list_options=(
   "(- : *)"{-h,--help}"[Show this help and exit]"
-  {--as-json,--json}"[Print a JSON array with an object per row, not a table]"
+  {--as-json,--json}"[Print JSON for programs, not text for people]"
   "--state-dir[Folder for what outlives the process\; processes of a machine may share it]:FOLDER:_files -/"
   "--state-url[PostgreSQL for many machines in place of SQLite in --state-dir\; prefer DRAGOMAN_STATE_URL]:URL:"
 )
@@ -346,6 +347,7 @@ _shtab_dragoman_glossaries_list_defaults_added=0
 
 _shtab_dragoman_glossaries_show_options=(
   "(- : *)"{-h,--help}"[Show this help and exit]"
+  {--as-json,--json}"[Print JSON for programs, not text for people]"
   "--state-dir[Folder for what outlives the process\; processes of a machine may share it]:FOLDER:_files -/"
   "--state-url[PostgreSQL for many machines in place of SQLite in --state-dir\; prefer DRAGOMAN_STATE_URL]:URL:"
   "--source-language[ISO 639-1 code of the terms]:LANGUAGE:"
@@ -421,7 +423,7 @@ _shtab_dragoman_keys_create_defaults_added=0
 
 _shtab_dragoman_keys_list_options=(
   "(- : *)"{-h,--help}"[Show this help and exit]"
-  {--as-json,--json}"[Print a JSON array with an object per row, not a table]"
+  {--as-json,--json}"[Print JSON for programs, not text for people]"
   "--state-dir[Folder for what outlives the process\; processes of a machine may share it]:FOLDER:_files -/"
   "--state-url[PostgreSQL for many machines in place of SQLite in --state-dir\; prefer DRAGOMAN_STATE_URL]:URL:"
 )
@@ -441,6 +443,7 @@ _shtab_dragoman_keys_revoke_defaults_added=0
 
 _shtab_dragoman_keys_show_options=(
   "(- : *)"{-h,--help}"[Show this help and exit]"
+  {--as-json,--json}"[Print JSON for programs, not text for people]"
   "--state-dir[Folder for what outlives the process\; processes of a machine may share it]:FOLDER:_files -/"
   "--state-url[PostgreSQL for many machines in place of SQLite in --state-dir\; prefer DRAGOMAN_STATE_URL]:URL:"
   ":Name of the key:"
@@ -451,6 +454,7 @@ _shtab_dragoman_keys_show_defaults_added=0
 
 _shtab_dragoman_keys_usage_options=(
   "(- : *)"{-h,--help}"[Show this help and exit]"
+  {--as-json,--json}"[Print JSON for programs, not text for people]"
   "--state-dir[Folder for what outlives the process\; processes of a machine may share it]:FOLDER:_files -/"
   "--state-url[PostgreSQL for many machines in place of SQLite in --state-dir\; prefer DRAGOMAN_STATE_URL]:URL:"
   ":Name of the key:"
@@ -615,7 +619,7 @@ _shtab_dragoman_memory_index_defaults_added=0
 
 _shtab_dragoman_memory_list_options=(
   "(- : *)"{-h,--help}"[Show this help and exit]"
-  {--as-json,--json}"[Print a JSON array with an object per row, not a table]"
+  {--as-json,--json}"[Print JSON for programs, not text for people]"
   "--state-dir[Folder for what outlives the process\; processes of a machine may share it]:FOLDER:_files -/"
   "--state-url[PostgreSQL for many machines in place of SQLite in --state-dir\; prefer DRAGOMAN_STATE_URL]:URL:"
 )
@@ -625,7 +629,7 @@ _shtab_dragoman_memory_list_defaults_added=0
 
 _shtab_dragoman_models_options=(
   "(- : *)"{-h,--help}"[Show this help and exit]"
-  {--as-json,--json}"[Print a JSON array with an object per row, not a table]"
+  {--as-json,--json}"[Print JSON for programs, not text for people]"
   {--remote,--no-remote}"[List the catalog instead\: the model of each pair of languages, and why]"
   "--language[List the pairs of the catalog with this language, as cs]:LANGUAGE:"
 )
@@ -842,6 +846,7 @@ _shtab_dragoman_translate_options=(
   "--target-language[ISO 639-1 code of the target language, if ambiguous]:LANGUAGE:"
   {--allow-pivot,--no-allow-pivot}"[Translate through a third language if no model has the direction]"
   {--split-sentences,--no-split-sentences}"[Translate a line sentence by sentence. If off, each line is one sentence]"
+  "--context[Text that precedes each line, for models that read it\; not translated]:TEXT:"
   "--out[Folder for translated files]:FOLDER:_files -/"
   "*--include[Paths to translate below a folder, as \'\*.md\'\; \'\*\' also matches \'\/\']:PATTERN,...:"
   "*--exclude[Paths to skip below a folder, as \'drafts\/\*\']:PATTERN,...:"

@@ -103,6 +103,7 @@ class TranslateBody(TypedDict):
     model: Annotated[ModelName, Field(default="")]
     allow_pivot: Annotated[bool, _described("translate.allow_pivot", default=False)]
     split_sentences: Annotated[bool, _described("translate.split_sentences", default=True)]
+    context: Annotated[str, _described("translate.context", "")]
     format: Annotated[str, _described("translate.format", PLAIN)]
     ignore_tags: Annotated[TagNames, _described("translate.ignore_tags", _NONE)]
     splitting_tags: Annotated[TagNames, _described("translate.splitting_tags", _NONE)]

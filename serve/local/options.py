@@ -21,6 +21,7 @@ class RequestFields(TypedDict, total=False):
         model: name of the model; absent: the first one with the direction.
         allow_pivot: translate through a third language if no model has the direction.
         split_sentences: translate sentence by sentence (the default).
+        context: text that precedes each text, for models that read it.
         format: of the texts: text (the default), html or xml.
         ignore_tags: names of tags whose content is not translated.
         splitting_tags, non_splitting_tags: names of tags that end a sentence, or do not.
@@ -37,6 +38,7 @@ class RequestFields(TypedDict, total=False):
     model: str
     allow_pivot: bool
     split_sentences: bool
+    context: str
     format: str
     ignore_tags: Sequence[str]
     splitting_tags: Sequence[str]

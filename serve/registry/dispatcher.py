@@ -402,7 +402,7 @@ class Dispatcher:
         """
         (first_hop, first), (last_hop, last) = hops
         first_options, last_options = pivot.split_options(request.options)
-        request_last = request._replace(options=last_options)
+        request_last = request._replace(options=last_options, context="")
         request_first = request._replace(options=first_options, target_prefix=())
         terms = TextTerms(indexes, traced=True)
         glossary = [terms] * len(request.text) if indexes else ()

@@ -75,11 +75,10 @@ class Pipeline:
         self.settings = settings
         self.directions = directions_of(manifest)
         self._tokenizer = tokenizer = load_tokenizer(bundle)
-        vocabulary = TargetVocabulary.of(
-            tokenizer.target_pieces, unk_id=tokenizer.target_unk_id, eos_id=manifest.eos_id
-        )
+        pieces = tokenizer.target_pieces
+        vocabulary = TargetVocabulary.of(pieces, unk_id=tokenizer.target_unk_id, eos_id=manifest.eos_id)
         self.metrics = metrics
-        continuing = tuple(continuing_ids(tokenizer.target_pieces, manifest.eos_id))
+        continuing = tuple(continuing_ids(pieces, manifest.eos_id))
         self.engines = (NativeEngines if native else PythonEngines)(settings, bundle, metrics, continuing)
         self.scheduler = self.engines.scheduler
         self.readiness = Readiness(self.metrics, self.engines.running)
@@ -103,6 +102,7 @@ class Pipeline:
                 manifest.source_suffix,
                 manifest.max_source_tokens,
                 None if manifest.confidence is None else manifest.confidence.least,
+                manifest.context_separator,
             ),
             self.scheduler,
             self.readiness,

@@ -77,6 +77,7 @@ class Sentence(DecodingSequence):
     Attributes:
         number: index of its text.
         target_prefix: forced start of its translation; for scoring, the whole translation.
+        separators: number of those before its own tokens; 0: it has no context.
         markup: of a text with markup; None: plain text.
         terms: None: it has none.
         cached: whether the result cache had the hypotheses; None: no cache.
@@ -87,6 +88,7 @@ class Sentence(DecodingSequence):
     text: str = ""
     number: int = 0
     target_prefix: str = ""
+    separators: int = 0
     markup: SentenceMarkup | None = None
     terms: SentenceTerms | None = None
     cached: bool | None = None
@@ -126,7 +128,7 @@ class Job:
         reading: of markup, placeholders and formatting; None: plain text.
         glossary: the terms of each text; empty: none.
         recall: finds sentences in memories, or the texts that come from one and stay as they are; None: none do.
-        split_sentences, priority, fairness_key, shared: as of a `TranslateRequest`.
+        context, split_sentences, priority, fairness_key, shared: as of a `TranslateRequest`.
         scored: whether texts and prefixes are the pairs of a `ScoreRequest`.
         shares: how many of the texts each request has that shares the job; empty: the job is of one request.
         before: response and pivot of the hop before; None: a direct translation.
@@ -148,6 +150,7 @@ class Job:
     reading: Reading | None = None
     glossary: Sequence[TextTerms] = ()
     recall: "Recall | Known | None" = None
+    context: str = ""
     split_sentences: bool = False
     priority: int = 0
     fairness_key: FairnessKey | None = None
@@ -165,7 +168,7 @@ class Job:
     small: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.work_bytes = work_bytes((*self.texts, *self.target_prefixes))
+        self.work_bytes = work_bytes((*self.texts, *self.target_prefixes, self.context))
         self.small = self.work_bytes <= SMALL_TEXT_BYTES
 
     @property
@@ -189,7 +192,7 @@ class Job:
         fields = self.fields
         per_token = fields.token_scores or fields.alignments is not None
         words_only = self.reading is None and not self.glossary and self.recall is None
-        return words_only and not per_token and self.options.hypotheses == 1
+        return words_only and not (per_token or self.context) and self.options.hypotheses == 1
 
     @property
     def rows(self) -> int:

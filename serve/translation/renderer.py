@@ -62,6 +62,7 @@ class Renderer:
             seed=options.seed if options.temperature else None,
             cached=sentence.cached,
             repairs=sentence.repairs or None,
+            context_used=bool(sentence.separators) if job.context else None,
         )
         if self._least_log_probability is not None:
             translation.compare(self._least_log_probability)
@@ -185,6 +186,7 @@ def _combined(cut: SegmentedText, translations: Sequence[Translation]) -> Transl
         source_tokens=sum(translation.source_tokens for translation in translations),
         tokens=tuple(chain.from_iterable(tokens)) if tokens else None,
         cached=None if first.cached is None else all(translation.cached for translation in translations),
+        context_used=first.context_used and all(translation.context_used for translation in translations),
         sentences=len(translations),
         cut_sentences=cut.cut_sentences,
     )

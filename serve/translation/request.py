@@ -51,6 +51,7 @@ class TranslateRequest(NamedTuple):
         allow_pivot: translate through a third language if no model has the direction.
         target_prefix: forced start of each translation; empty: none.
         split_sentences: translate sentence by sentence; otherwise each text, or block of markup, is one sentence.
+        context: what precedes each text, for models that read it; it is not translated.
         format: of the texts: text, html or xml.
         ignore_tags, splitting_tags, non_splitting_tags: see `MarkupOptions`.
         placeholders: kinds of placeholders that translations must have.
@@ -74,6 +75,7 @@ class TranslateRequest(NamedTuple):
     options: SearchFields = DEFAULT_SEARCH
     target_prefix: Sequence[str] = ()
     split_sentences: bool = True
+    context: str = ""
     format: str = PLAIN
     ignore_tags: Sequence[str] = ()
     splitting_tags: Sequence[str] = ()
@@ -224,6 +226,7 @@ class TextLimits:
             problem = f"{len(prefixes)} prefixes, expected none or one for each of {len(texts)} texts"
             raise InvalidRequestError("target_prefix", problem)
         self._check("text[{}]", texts)
+        self._check("context", [request.context], blank=True)
         if prefixes:
             self._check("target_prefix[{}]", prefixes, blank=True)
 
@@ -307,6 +310,7 @@ class RequestLimits(TextLimits):
             reading=None if _is_plain(request) else self._reading(request),
             glossary=glossary,
             recall=recall,
+            context=request.context,
             split_sentences=request.split_sentences,
             priority=request.priority,
             fairness_key=request.fairness_key,

@@ -62,6 +62,7 @@ class Translation(Alternative):
             bundle does not state it.
         origin: "memory", or "mixed" if the model translated some of its sentences; None: it translated all.
         suggestions: entries of memories that are similar to the text, the most similar one first; None: there are none.
+        context_used: whether the model read each sentence with context; None: none was given, or no sentence was left.
     """
 
     source_tokens: int
@@ -74,6 +75,7 @@ class Translation(Alternative):
     low_confidence: bool | None = None
     origin: str | None = None
     suggestions: tuple[Suggestion, ...] | None = None
+    context_used: bool | None = None
 
     def compare(self, least_log_probability: float) -> None:
         """Sets the confidence. Every sentence has an end token."""

@@ -75,7 +75,7 @@ class SecondPass:
         """
         if job.options.hypotheses > 1:
             return
-        counts = await self._spread(job, self._lacks, job.sentences)
+        counts = await self._spread(job, self.lacks, job.sentences)
         open_sentences = [_Open(*pair) for pair in zip(job.sentences, counts, strict=True) if pair[1]]
         for _ in range(MAX_ROUNDS):
             found = await self._spread(job, partial(self._retries, job), open_sentences)
@@ -134,7 +134,7 @@ class SecondPass:
         ) as submission:
             await submission.change()
 
-    def _lacks(self, sentence: Sentence, hypothesis: Hypothesis | None = None) -> int:
+    def lacks(self, sentence: Sentence, hypothesis: Hypothesis | None = None) -> int:
         """Returns how many placeholders and terms a translation lacks; None: the best one."""
         count, hypothesis = 0, hypothesis or sentence.hypotheses[0]
         if sentence.markup is not None:
@@ -182,7 +182,7 @@ class SecondPass:
         state = tried[0].state
         sentence = state.sentence
         scored = [
-            (self._lacks(sentence, retry.sequence.best), -retry.sequence.best.normalized_score, number)
+            (self.lacks(sentence, retry.sequence.best), -retry.sequence.best.normalized_score, number)
             for number, retry in enumerate(tried)
         ]
         lacking, _, number = min(scored)

@@ -6,12 +6,16 @@ letter, such as `12:30`, are kept between the pieces: joined without translation
 character.
 
 In a text with markup, the gaps between the sentences hold tags, and sentences are split inside of blocks.
+
+A model that has a separator reads a sentence with the sentences before it, whose translations are left out.
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, pairwise
+from functools import partial
+from itertools import chain, count, pairwise
 from typing import Self
 
 from sentencex import segment
@@ -20,7 +24,8 @@ from dragoman.model.tokenizer.tokenizer import TextTokenizer
 from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.protect.markup.sentences import read_document
 from dragoman.serve.protect.markup.tokens import MarkupError
-from dragoman.serve.translation.fields import BLANK_CHARACTERS, OPTIONS, is_blank
+from dragoman.serve.search.hypothesis import FinishReason, normalize
+from dragoman.serve.translation.fields import BLANK_CHARACTERS, DEFAULT_SEARCH, OPTIONS, is_blank
 from dragoman.serve.translation.job import Job, SegmentedText, Sentence
 from dragoman.serve.translation.large_work import normalized_bytes
 from dragoman.serve.translation.markup import Reading, SentenceMarkup
@@ -29,6 +34,10 @@ from dragoman.serve.translation.markup import Reading, SentenceMarkup
 LINE = re.compile(rf"[{BLANK_CHARACTERS}]*[\r\n]|[^\r\n]+")
 # Places to cut a sentence that is too long, best first: after a clause, after a comma, between words.
 CUTS = (re.compile(r"(?<=[;:.!?\u2013\u2014)\]])\s+"), re.compile(r"(?<=,)\s+"), re.compile(r"\s+"))
+
+# Options that would count the tokens of the context too.
+_LENGTHS = ("max_target_tokens", "min_target_tokens", "max_target_ratio", "min_target_ratio", "coverage_penalty")
+_COUNTING = (*_LENGTHS, "hypotheses", "repetition_penalty", "no_repeat_ngram_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,7 @@ class TextModel:
         source_suffix: token ids after every source.
         max_source_tokens: of a source with prefix and suffix.
         least_log_probability: mean per token below which a text has low confidence; None: unknown.
+        context_separator: as of a `Manifest`.
     """
 
     tokenizer: TextTokenizer
@@ -68,6 +78,7 @@ class TextModel:
     source_suffix: tuple[int, ...]
     max_source_tokens: int
     least_log_probability: float | None = None
+    context_separator: str = ""
 
     def fits(self, source_prefix: tuple[int, ...], sentence: str) -> bool:
         """Returns whether the model can read a sentence after a prefix."""
@@ -286,3 +297,52 @@ class TextSplitter:
         rows = self._job.options.rows
         each = f" of {rows} hypotheses each" if rows > 1 else ""
         return InvalidRequestError("text", f"expected at most {self._max_sentences} sentences{each} in total")
+
+
+def add_context(model: TextModel, job: Job) -> None:
+    """Puts the sentences before each tokenized sentence, as many as fit, in front of its tokens, each with a separator.
+
+    They are those of the request's context, then those of the same text. A sentence with a separator has no context.
+    """
+    separator, prefix = tuple(model.tokenizer.encode(model.context_separator)), job.direction.source_prefix
+    counting = any(getattr(job.fields, name) != getattr(DEFAULT_SEARCH, name) for name in _COUNTING)
+    if not separator or counting or any(job.target_prefixes):
+        return
+    cut = split_text(job.context, job.direction.source, partial(model.fits, prefix), len(job.context))
+    given = [(*ids, *separator) for ids in model.tokenizer.encode_all(cut.sentences)]
+    before, number = deque[tuple[int, ...]](), -1
+    for sentence in job.sentences:
+        if sentence.number != number:
+            before, number = deque(given), sentence.number
+        while before and sum(map(len, before)) + len(sentence.source_ids) > model.max_source_tokens:
+            before.popleft()
+        rest = sentence.source_ids[len(prefix) :]
+        if not _ends(rest, separator):
+            context = tuple(chain.from_iterable(before))
+            sentence.source_ids = (*prefix, *context, *rest)
+            sentence.separators = len(_ends(context, separator))
+        before.append((*rest[: len(rest) - len(model.source_suffix)], *separator))
+
+
+def leave_context(model: TextModel, lacks: Callable[[Sentence], int], sentence: Sentence) -> bool:
+    """Removes the translation of its context from that of a sentence; returns whether the rest lacks nothing."""
+    if not sentence.separators:
+        return True
+    best, separator = sentence.best, tuple(model.tokenizer.encode_target(model.context_separator))
+    ends = _ends(best.target_ids, separator)
+    if (
+        best.finish_reason is FinishReason.LENGTH
+        or len(ends) != sentence.separators
+        or ends[-1] == len(best.target_ids)
+    ):
+        return False
+    own = best.without_start(ends[-1])
+    score = sum(own.token_scores)
+    ranked = normalize(score, len(own.token_scores), sentence.options.length_penalty)
+    sentence.hypotheses = (own._replace(score=score, normalized_score=ranked),)
+    return not lacks(sentence)
+
+
+def _ends(ids: tuple[int, ...], part: tuple[int, ...]) -> list[int]:
+    """Returns where each occurrence of a part ends."""
+    return [end for end in range(len(part), len(ids) + 1) if ids[end - len(part) : end] == part]

@@ -29,7 +29,14 @@ from dragoman.serve.translation.recall import answer, explain
 from dragoman.serve.translation.renderer import Renderer, TextParts
 from dragoman.serve.translation.response import ScoreResponse, Translation, TranslationDelta, TranslationResponse
 from dragoman.serve.translation.second_pass import SecondPass
-from dragoman.serve.translation.segments import TextModel, TextSplitter, uncut_text, whole_text
+from dragoman.serve.translation.segments import (
+    TextModel,
+    TextSplitter,
+    add_context,
+    leave_context,
+    uncut_text,
+    whole_text,
+)
 from dragoman.serve.translation.shares import Outcome, Share, divide, part_of
 from dragoman.serve.translation.streams import JobStream, whole_deltas
 from dragoman.serve.translation.submission import LoopNotifier, SharedSubmission, Submission
@@ -80,11 +87,9 @@ class Translator:
                 return repeated
             await self._segment(job, reservation)
             await self._tokenize(job)
-            self._look_up(job)
-            if job.searched:
-                with self._submission(job, reservation) as submission:
-                    await submission.change()
-                self._store(job)
+            await self._search(job, reservation)
+            if job.context:
+                await self._leave_context(job, reservation)
             if job.protects:
                 await self._second_pass.complete(job)
             response = await self._respond(job)
@@ -123,12 +128,12 @@ class Translator:
         """Yields deltas of the translations, then the response of `translate`.
 
         Deltas that are not consumed in time are merged. With several hypotheses, the best one is known only at the end:
-        its text comes in one delta, as does a text with placeholders or terms. Closing the generator
+        its text comes in one delta, as does a text with placeholders, terms or context. Closing the generator
         (`contextlib.aclosing`) frees the slots within one step.
 
         Raises ServiceError if the translation fails, possibly after some deltas.
         """
-        if job.protects:
+        if job.protects or job.context:
             response = await self.translate(job)
             for delta in whole_deltas(response):
                 yield delta
@@ -163,11 +168,7 @@ class Translator:
         with await self.reserve(job) as reservation:
             job.fill([whole_text(text) for text in job.texts])
             await self._tokenize(job)
-            self._look_up(job)
-            if job.searched:
-                with self._submission(job, reservation) as submission:
-                    await submission.change()
-                self._store(job)
+            await self._search(job, reservation)
             score = partial(map, self._renderer.score)
             scores = await spread(score, job.sentences, job.deadline_seconds, large=False)
             return self._observed(ScoreResponse(tuple(scores), _timings(job, job.searched)))
@@ -258,6 +259,9 @@ class Translator:
     async def _tokenize(self, job: Job) -> None:
         job.started_seconds = time.monotonic()
         await self._spread(job, partial(self._model.tokenize, job))
+        if job.context:
+            add = partial(map, partial(add_context, self._model))
+            await spread(add, [job], job.deadline_seconds, large=not job.small)
         job.tokenized_seconds = time.monotonic()
         if trace := current_trace():
             trace.add_phase("tokenize", job.started_seconds, job.tokenized_seconds, {"texts": len(job.sentences)})
@@ -280,6 +284,27 @@ class Translator:
         for sentence in job.sentences:
             sentence.cached = bool(sentence.hypotheses)
         job.searched = [sentence for sentence in job.sentences if not sentence.cached]
+
+    async def _search(self, job: Job, reservation: Reservation) -> None:
+        self._look_up(job)
+        if job.searched:
+            with self._submission(job, reservation) as submission:
+                await submission.change()
+            self._store(job)
+
+    async def _leave_context(self, job: Job, reservation: Reservation) -> None:
+        """Removes translations of contexts; a sentence that lost a part by its context is translated without it."""
+        leave = partial(map, partial(leave_context, self._model, self._second_pass.lacks))
+        kept = await spread(leave, job.sentences, job.deadline_seconds, large=job.slow_to_render)
+        if lost := {index: job.sentences[index] for index, is_kept in enumerate(kept) if not is_kept}:
+            sentences = [Sentence(text=s.text, number=s.number, markup=s.markup, terms=s.terms) for s in lost.values()]
+            alone = replace(job, context="", sentences=sentences)
+            await self._tokenize(alone)
+            await self._widen(alone, reservation)
+            await self._search(alone, reservation)
+            job.searched = [*job.searched, *alone.searched]
+            for index, sentence in zip(lost, alone.sentences, strict=True):
+                job.sentences[index] = sentence
 
     def _submission(self, job: Job, reservation: Reservation, notifier: LoopNotifier | None = None) -> Submission:
         return (SharedSubmission if job.shares else Submission)(

@@ -178,6 +178,7 @@ class DeepLHttp(Interface):
             target_language=target,
             options=self._search(wanted.model_type),
             split_sentences=wanted.split_sentences,
+            context=wanted.context,
             # Without alignments, a server accepts the parameter without effect.
             preserve_formatting=wanted.preserve_formatting and self._texts.aligned,
             format=wanted.text_format,

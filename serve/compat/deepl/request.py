@@ -14,6 +14,7 @@ from dragoman.tables import read_table
 
 # The limits of one request, as clients know them.
 MAX_TEXTS, MAX_BYTES = 50, 128 << 10
+MAX_CONTEXT_CHARACTERS = 1000
 NO_NEWLINES = "nonewlines"
 QUALITY = ("quality_optimized", "prefer_quality_optimized")
 _STRICT_FORMALITIES = ("more", "less")
@@ -72,6 +73,7 @@ class TranslateParameters:
     source: str
     target: str
     split_sentences: bool
+    context: str
     preserve_formatting: bool
     text_format: str
     tags: Mapping[str, tuple[str, ...]]
@@ -109,6 +111,7 @@ class TranslateParameters:
             source=given["source_lang"],
             target=given["target_lang"],
             split_sentences=given["split_sentences"] != "0",
+            context=given["context"][-MAX_CONTEXT_CHARACTERS:],
             preserve_formatting=bool(flags["preserve_formatting"]),
             text_format=text_format,
             tags=tags,

@@ -63,7 +63,7 @@ def test_a_nested_call_passes_its_context() -> None:
     client = AsyncMock(AsyncTranslationClient)
     servicer = run(example_with("ChatServicer"), 0)["ChatServicer"](client)
     asyncio.run(servicer.Answer(Mock(text="a"), "context"))
-    client.translate.assert_awaited_once_with("a", target_language="de", context="context")
+    client.translate.assert_awaited_once_with("a", target_language="de", call="context")
 
 
 def test_the_example_of_many_texts(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:

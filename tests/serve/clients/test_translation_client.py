@@ -267,7 +267,7 @@ def test_a_nested_call_ends_with_its_caller(gated: LiveService, model: GatedMode
     def handle(context: grpc.ServicerContext) -> bytes:
         begun_seconds = time.monotonic()
         with pytest.raises(errors.TooLateError):
-            ask(gated.grpc_target, PATIENT, "translate", LONG_TEXT, context=context)
+            ask(gated.grpc_target, PATIENT, "translate", LONG_TEXT, call=context)
         left_seconds.append(WAIT_SECONDS - (time.monotonic() - begun_seconds))
         return b""
 

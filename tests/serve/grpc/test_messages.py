@@ -121,6 +121,7 @@ def test_a_request_has_the_fields_of_its_message() -> None:
         "glossary": ["i"],
         "memory": ["j"],
         "target_languages": ["k"],
+        "context": "l",
     }
     terms: Any = [{"source": "c", "targets": ["d", "e"], "match_case": True}, {"source": "f"}]
     message = messages.TranslateRequest(**sent, terms=terms)
