@@ -226,11 +226,11 @@ class FakeContext:
     ("asking", "seconds"),
     [
         ({}, 30),
-        ({"context": FakeContext(None)}, 30),
+        ({"call": FakeContext(None)}, 30),
         ({"timeout_seconds": 7}, 7),
-        ({"timeout_seconds": 7, "context": FakeContext(9)}, 7),
-        ({"timeout_seconds": 7, "context": FakeContext(5.5)}, 5.5),
-        ({"context": FakeContext(100)}, 100),
+        ({"timeout_seconds": 7, "call": FakeContext(9)}, 7),
+        ({"timeout_seconds": 7, "call": FakeContext(5.5)}, 5.5),
+        ({"call": FakeContext(100)}, 100),
     ],
 )
 def test_the_shortest_time_limit_holds(ask: Ask, asking: dict[str, Any], seconds: float) -> None:
@@ -250,7 +250,7 @@ def test_the_shortest_time_limit_holds(ask: Ask, asking: dict[str, Any], seconds
 
 @pytest.mark.promise("R21")
 @pytest.mark.parametrize(
-    "asking", [{"timeout_seconds": 0}, {"context": FakeContext(-1)}, {"deadline_seconds": time.monotonic()}]
+    "asking", [{"timeout_seconds": 0}, {"call": FakeContext(-1)}, {"deadline_seconds": time.monotonic()}]
 )
 @pytest.mark.parametrize("method", ["translate", "stream", "translate_many"])
 def test_a_call_without_time_left_is_not_sent(ask: Ask, method: str, asking: dict[str, Any]) -> None:
