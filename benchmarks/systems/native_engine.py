@@ -86,7 +86,7 @@ class LiveNativeEngines:
         self, specs: Sequence[SequenceSpec], on_finish: Callable[[list[DecodingSequence]], object], order: Order = list
     ) -> list[DecodingSequence]:
         """Submits sequences together; a call that waits calls `on_finish` with those that have ended."""
-        group = SequenceGroup(on_finish)
+        group = SequenceGroup(on_finish, fairness_key=object())
         sequences = [DecodingSequence(*spec, group) for spec in specs]
         self._scheduler.submit(order(sequences))
         return sequences

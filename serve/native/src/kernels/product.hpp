@@ -74,7 +74,8 @@ struct Int8Operands {
 
 template <int R, int B>
 void compute_tile(const Int8Operands& in, const TileOutput& out) {
-  constexpr int kSplit = R == 1 ? 2 : 1;  // more sums in flight for one row; integer sums may be split
+  // More sums in flight for one row, if there are registers; integer sums may be split.
+  constexpr int kSplit = R == 1 && kRegisters == 1 ? 2 : 1;
   I32 sum[kSplit * R * B];
   each<R * B>([&](auto i) INLINE_LAMBDA {
     sum[i] = first_sum(in.offset + 16 * (i % B));
@@ -90,7 +91,8 @@ void compute_tile(const Int8Operands& in, const TileOutput& out) {
       const Quad four = load_quad(x + r * stride);
       each<B>([&](auto b) INLINE_LAMBDA {
         I32& s = sum[half * R * B + r * B + b];
-        s = dot_weights(s, four, weights[b]);
+        // Without an offset, inputs are signed as queries are: one of them meets many weights.
+        s = R == 1 && kInputOffset == 0 ? dot_keys(s, four, weights[b]) : dot_weights(s, four, weights[b]);
       });
     });
     if constexpr (fetches(R, kInt8TileRows)) __builtin_prefetch(later, 0, 2), later += 64;
