@@ -48,7 +48,7 @@ OF_IMPORTS = ("sentences", "max_source_tokens", "max_target_tokens")
 class ExportCommand(BaseSettings):
     """Converts a trained model to a bundle for `dragoman serve`.
 
-    The source is a training run, a bundle of one, or a model from --from-marian or --from-ctranslate2. The bundle is a
+    The source is a training run, the bundle of a run, or a model of --from-marian or --from-ctranslate2. A bundle is a
     folder with ONNX graphs of encoder and decoder step, weights, tokenizer, golden sentences and a manifest. The
     manifest holds checksums and provenance. A server translates the golden sentences before it becomes ready.
     """
@@ -126,7 +126,7 @@ class ExportCommand(BaseSettings):
             EvaluateCommand(system=str(self.out), baseline=baseline, data=self.quality).cli_cmd()
 
     def _compare(self) -> None:
-        """Compares the bundle of a further training with its initial model; removes it if worse or not compared."""
+        """Compares the bundle of a further training with its initial model; removes a worse or uncompared bundle."""
         before = None if self.run is None else self.run / "before.json"
         if before is None or not before.is_file():
             return

@@ -36,12 +36,12 @@ CATALOG_COLUMNS: Columns = {
 class PullCommand(BaseSettings):
     """Download models and convert them for `dragoman serve`, or update them.
 
-    A name is a pair of languages as en-de, for which the catalog chooses a model; firefox:en-de of Firefox
+    A name is a pair of languages such as en-de, for which the catalog chooses a model; firefox:en-de of Firefox
     Translations; OWNER/NAME or OWNER/NAME@REVISION of the Hugging Face hub; argos:en-es of the index of Argos
     Translate; ct2:OWNER/NAME of a CTranslate2 model; a file or folder. The license is shown before the download. An
     interrupted download continues. Bundles are in ~/.cache/dragoman, or in DRAGOMAN_CACHE.
 
-    With --to, a folder gets a copy of each bundle, for `dragoman serve FOLDER` in a container or on another machine.
+    --to copies each bundle to a folder, for `dragoman serve FOLDER` in a container or on another machine.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_PULL_", frozen=True, extra="forbid")
@@ -123,7 +123,7 @@ class RemoveCommand(BaseSettings):
 
 
 def _recorded_name(store: Store, name: str) -> str:
-    """Returns the name of the record: that of the chosen model for a pair, an absolute path for a path."""
+    """Returns the name under which a model is recorded: of the chosen model for a pair, the absolute path of a path."""
     try:
         reference = parse_name(name)
     except HubError:

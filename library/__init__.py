@@ -1,5 +1,5 @@
-"""What `import dragoman` gives: translators of this process, whose models have names as for `dragoman serve`.
+"""The translators of `import dragoman`. They translate in this process, with models by name as for `dragoman serve`.
 
-`aio` is the translator for asyncio, and finds models by name; `blocking` is the one for all other programs.
+`aio` has the translator for asyncio, and finds models by name. `blocking` has the one for all other programs.
 `dragoman.serve.local` translates.
 """

@@ -19,10 +19,10 @@ Model = str | PathLike[str]
 
 
 def find_models(models: Sequence[Model], *, offline: bool) -> Path:
-    """Returns the folder of the bundles of models, installing missing ones; reports downloads on standard error.
+    """Installs missing models, and returns the folder of all bundles; reports downloads on standard error.
 
     Args:
-        offline: opens no connection.
+        offline: whether no connection may be opened.
 
     Raises:
         ModelError: if a model cannot be found or installed.
@@ -46,7 +46,7 @@ class AsyncTranslator(LocalTranslator):
         Args:
             model: name of a model, as for `dragoman serve`, or folder of one or several bundles.
             more: further models, for other directions.
-            offline: opens no connection; the models must be installed.
+            offline: whether no connection may be opened; all models must then be installed.
 
         Raises:
             InvalidArgumentError: if a setting is invalid.

@@ -1,4 +1,4 @@
-"""The blocking translator: that of asyncio on an event loop in a thread of its own."""
+"""The blocking translator. It runs the translator for asyncio on an event loop in a thread of its own."""
 
 import weakref
 from collections import deque
@@ -20,11 +20,11 @@ from dragoman.serve.translation.response import Translation, TranslationDelta, T
 class Translator:
     """Translates in this process: `with Translator("en-de") as translator`. Thread-safe.
 
-    A fork of the process cannot use it and opens its own. Errors are those of `AsyncTranslator`.
+    A forked process cannot use it, and must open its own. Errors are those of `AsyncTranslator`.
     """
 
     def __init__(self, model: Model, *more: Model, offline: bool = False, **settings: Unpack[EngineSettings]) -> None:
-        """Installs missing models and loads all; arguments as those of `AsyncTranslator`.
+        """Installs missing models and loads all models. The arguments are those of `AsyncTranslator`.
 
         Raises:
             ModelError: if a model cannot be installed or loaded.
@@ -43,7 +43,7 @@ class Translator:
         self.close()
 
     def close(self) -> None:
-        """Stops the engines; running calls of other threads raise ClosedError. Happens at exit by itself."""
+        """Stops the engines; running calls of other threads raise ClosedError. The end of the program also closes."""
         self._close()
 
     @overload
@@ -55,7 +55,7 @@ class Translator:
     def translate(
         self, texts: str | Sequence[str], **options: Unpack[TranslateOptions]
     ) -> Translation | list[Translation]:
-        """Returns the translation of a text, or of each text of a list, in its order. That of a blank text is empty.
+        """Returns the translation of a text, or of each text of a list, in its order. A blank text has an empty one.
 
         Raises:
             TranslationError: if a text is not translated.
@@ -68,7 +68,7 @@ class Translator:
         return list(self._translate_all(texts, request))
 
     def translate_iterable(self, texts: Iterable[str], **options: Unpack[TranslateOptions]) -> Iterator[Translation]:
-        """Yields the translation of each text, in their order, with a bounded number of texts in memory.
+        """Yields the translation of each text, in the order of the texts, with a bounded number of texts in memory.
 
         This thread iterates over the texts. Closing the iterator cancels running calls.
 

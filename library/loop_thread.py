@@ -1,4 +1,4 @@
-"""A thread with an event loop that holds an open translator, until it is closed or the program ends."""
+"""A thread with an event loop. It holds an open translator until the translator is closed or the program ends."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ class LoopThread:
     """Runs calls of a translator in its event loop. Thread-safe."""
 
     def __init__(self, translator: LocalTranslator) -> None:
-        """Waits until the translator is open; raises the error of an attempt that fails."""
+        """Waits until the translator is open; raises the error if opening fails."""
         self._process_id = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
@@ -57,7 +57,7 @@ class LoopThread:
 
 
 def wait(call: Future[T]) -> T:
-    """Returns the result of a call, which ends if this thread is interrupted."""
+    """Returns the result of a call. An interrupt of this thread ends the call."""
     try:
         return call.result()
     except CancelledError:

@@ -11,7 +11,7 @@ A plan is a YAML file:
       wide: {model: {d_model: 256, d_ff: 512}}
 
 `runs` has the changes of each run. They replace options of the recipe, the recipe itself or the data. A run is written
-to `NAME/seed-N`. Test data never occurs here: a choice between runs must not depend on it.
+to `NAME/seed-N`. The command never reads test data, because a choice between runs must not depend on them.
 """
 
 import subprocess
@@ -45,7 +45,7 @@ _ANY_DIRECTION = (Direction(source="en", target="de"),)
 
 
 class Changes(Section):
-    """What one run of a plan does differently."""
+    """The changes of one run of a plan."""
 
     data: Specifications | None = Field(None, description="training data instead of the plan's")
     recipe: str | None = Field(None, description="recipe instead of the plan's")
@@ -93,7 +93,7 @@ class RunPlan(Section):
 class PlanCommand(BaseSettings):
     """Trains the runs of a plan one after another, for all seeds, and prints a table of their best validations.
 
-    Run the same command again to go on after an interruption. A run that fails does not stop the others.
+    Run the same command again to continue after an interruption. A run that fails does not stop the others.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_PLAN_", frozen=True, extra="forbid")

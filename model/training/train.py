@@ -65,7 +65,7 @@ class TrainCommand(BaseSettings):
     """Trains a Transformer on parallel text.
 
     Reads sentence pairs, trains a SentencePiece tokenizer and the model, and writes both with checkpoints and
-    TensorBoard logs into a folder. With --initial, trains a model further. Run the same command again to go on after
+    TensorBoard logs into a folder. With --initial, trains a model further. Run the same command again to continue after
     an interruption.
     """
 
@@ -149,8 +149,8 @@ def train(
 ) -> None:
     """Trains until the last step, from the last checkpoint if there is one; raises SystemExit if it ends early.
 
-    `initial` has the first parameters of a new run (None: they are drawn), and `samples` for its directions that the
-    data lacks. `base` are pairs of its own domain.
+    `initial` has the first parameters of a new run (None: random ones), and `samples` of its directions that the data
+    lacks. `base` has pairs of the domain of the initial model.
     """
     hardware = hardware or HardwareConfig()
     _check(config, data, hardware, is_new=initial is None)

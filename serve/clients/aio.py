@@ -1,4 +1,4 @@
-"""The gRPC client for asyncio: plain values in and out, and typed errors.
+"""The gRPC client for asyncio. It takes and returns plain values, and raises typed errors.
 
 Retries transient errors unless the server's pushback forbids it. No call outlasts its deadline.
 """

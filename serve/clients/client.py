@@ -1,8 +1,8 @@
 """The blocking gRPC client: the asyncio client on an event loop in a thread of its own.
 
-Both clients share one implementation. Code generated from the asyncio client would not: a request stream sends and
-receives concurrently, with tasks in one client and threads in the other. Each step of a call switches to the thread of
-the event loop and back.
+Both clients share one implementation. A blocking client generated from the asyncio code would be a second one, because
+a request stream sends and receives concurrently, with tasks there and threads here. Each step of a call switches to
+the thread of the event loop and back.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator

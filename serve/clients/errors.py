@@ -1,4 +1,4 @@
-"""Client errors: one class per reaction of the caller.
+"""Client errors: one class per remedy.
 
 An error is read from the gRPC status and its details (google.rpc). A proxy may send a status without details.
 """
@@ -34,7 +34,7 @@ class CallError(TranslationError):
     """A call failed.
 
     Attributes:
-        message: from the server or from gRPC.
+        message: text from the server or from gRPC.
         reason: the server's machine-readable reason, such as QUEUE_FULL; empty: none sent.
         violations: the invalid fields of the request.
         retry_after_seconds: the server's retry delay; None: none sent.

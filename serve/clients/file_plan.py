@@ -1,4 +1,4 @@
-"""Which files `dragoman translate` translates, and where their translations go."""
+"""The files that `dragoman translate` translates, and the paths of their translations."""
 
 import os
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
 """The lines of `dragoman translate`: read from a descriptor, translated in chunks, and written in their order.
 
-A chunk has the lines that are there to read, up to a limit: a typed line waits for no other one. A bounded number of
-chunks is in flight, however long the input. The event loop reads the input: a thread blocked in a read could not be
+A chunk has the lines that can be read without waiting, up to a limit, so that a typed line is translated at once. The
+number of chunks in flight is bounded. The event loop reads the input, because a thread blocked in a read could not be
 stopped.
 """
 
@@ -34,11 +34,11 @@ class LineError(UserError):
 
 
 class Lines(NamedTuple):
-    """Successive lines without their line feeds, or a document. A blank one has no text.
+    """Successive lines without their line feeds, or a document. A blank line has no text.
 
     Attributes:
-        number: of the first one, from 1; 0 for a document.
-        end: what follows each translation.
+        number: line number of the first one, from 1; 0 for a document.
+        end: characters after each translation.
     """
 
     number: int

@@ -41,8 +41,8 @@ class ManyItem:
     """One request of a stream.
 
     Attributes:
-        texts: answered together.
-        asking: as for a single call. Of the time limits only `timeout_seconds` counts, from the server's receipt on.
+        texts: texts that are answered together.
+        asking: arguments as of a single call; the only time limit is `timeout_seconds`, from the server's receipt on.
         tag: any value of the caller.
     """
 
@@ -177,7 +177,7 @@ class Window:
 async def exchange(
     open_call: Callable[..., ManyCall], window: Window, deadline_seconds: float | None
 ) -> AsyncGenerator[ManyResult]:
-    """Yields the results of a window's items; opens a stream after the other while items are unanswered.
+    """Yields the results of a window's items; opens one stream after another while items are unanswered.
 
     Raises CallError if the last stream fails.
     """

@@ -23,11 +23,11 @@ class HasTimeRemaining(Protocol):
 
 
 class Timing(TypedDict, total=False):
-    """The time limits of a call. The shortest one holds; without any, the client's default.
+    """The time limits of a call. The shortest one applies, or the client's default if there is none.
 
     Keys:
-        timeout_seconds: from now on, retries included.
-        deadline_seconds: on the clock of `time.monotonic`.
+        timeout_seconds: limit from now on, retries included.
+        deadline_seconds: time on the clock of `time.monotonic`.
         call: the context of a call being served, whose deadline this call inherits.
     """
 

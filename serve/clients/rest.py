@@ -53,8 +53,8 @@ class DocumentWanted(TypedDict, total=False):
     Keys:
         retranslate: translate texts again that the document has translated.
         ignore_tags: names of tags of HTML whose content is not translated.
-        columns: those of tables that are translated.
-        csv_formulas: whether a translation in CSV that begins as a formula gets an apostrophe.
+        columns: columns of tables that are translated.
+        csv_formulas: whether a translation in CSV that begins like a formula gets an apostrophe.
     """
 
     target_language: Required[str]
@@ -103,7 +103,7 @@ class RestClient:
         """Returns the successful answer to any JSON request.
 
         Args:
-            content: of the request, as for `httpx.AsyncClient.request`, such as `json`.
+            content: body of the request, as for `httpx.AsyncClient.request`, such as `json`.
 
         Raises:
             TranslationError: if the call fails, or the answer has another form.
@@ -117,13 +117,13 @@ class RestClient:
     async def translate_document(
         self, path: Path, report: Callable[[float], object] | None = None, **wanted: Unpack[DocumentWanted]
     ) -> bytes:
-        """Returns a file translated; the server translates it in the background, however long that takes.
+        """Returns the translation of a file. The server translates it in the background, without a time limit.
 
         The server keeps neither the file nor its translation afterwards, also if the call is canceled.
 
         Args:
-            path: of the file; the end of its name is its format.
-            report: called with the progress, 0 to 1.
+            path: path of the file, whose suffix is its format.
+            report: function that is called with the progress, 0 to 1.
 
         Raises:
             TranslationError: if a call fails, or the document cannot be translated.

@@ -37,7 +37,7 @@ def read_terms(file: Path, source_language: str, target_language: str) -> tuple[
 
 
 async def translate_files(files: Files, translate: Callable[[Path, Path], Awaitable[None]], *, overwrite: bool) -> None:
-    """Translates each file to its path, one after the other; if one fails, the others go on.
+    """Translates each file to its path, one after the other; continues after a file that fails.
 
     Standard error gets a line for each file, and the counts if there are several.
 
@@ -46,7 +46,7 @@ async def translate_files(files: Files, translate: Callable[[Path, Path], Awaita
         overwrite: whether existing translations are replaced; else they are kept.
 
     Raises:
-        DocumentFileError: at the end if a file failed; at once for a reason that all files have.
+        DocumentFileError: at the end if a file failed; at once for a reason that concerns all files.
     """
     for file in files.unknown:
         _note(f"{file}: skipped, unknown format")
@@ -107,7 +107,7 @@ def _named_errors(file: Path) -> Iterator[None]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Writes a file at once: it is never seen incomplete."""
+    """Writes a file atomically: no reader finds it incomplete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=path.parent, delete=False) as file:
         try:

@@ -1,5 +1,5 @@
 """Translation in this process, without interfaces: lists of any length, in chunks, through the dispatcher.
 
-`translator` is the translator, `dispatcher` loads its models, `options` types what callers ask for, and `errors` is the
-family of errors, also of the clients of a server.
+`translator` has the translator, and `dispatcher` loads its models. `options` has the types of arguments, and `errors`
+the exceptions, also those of the clients of a server.
 """

@@ -1,4 +1,4 @@
-"""Chunks: the texts that travel together as one request, a few at once, with results in their order."""
+"""Chunks: texts that are translated as one request. A few chunks run at once; results have the order of the texts."""
 
 import asyncio
 import time
@@ -17,10 +17,10 @@ R = TypeVar("R")
 
 
 class Chunk(NamedTuple):
-    """Texts in a row.
+    """Consecutive texts of the caller.
 
     Attributes:
-        first: index of the first one among those of the caller.
+        first: index of the first text among those of the caller.
     """
 
     first: int
@@ -28,7 +28,7 @@ class Chunk(NamedTuple):
 
 
 class _Chunker:
-    """Collects texts until they make a chunk."""
+    """Collects texts until they fill a chunk."""
 
     def __init__(self) -> None:
         self._chunk = Chunk(0, [])
@@ -43,7 +43,7 @@ class _Chunker:
         return self.rest() if len(texts) >= CHUNK_TEXTS or time.monotonic() > self._due_seconds else None
 
     def rest(self) -> Chunk | None:
-        """Returns the texts that make no chunk yet; None: there are none."""
+        """Returns the texts that do not fill a chunk; None: there are none."""
         chunk = self._chunk
         self._chunk = Chunk(chunk.first + len(chunk.texts), [])
         return chunk if chunk.texts else None
@@ -60,7 +60,7 @@ def chunks_of(texts: Iterable[str]) -> Iterator[Chunk]:
 
 
 async def chunks_of_any(texts: AsyncIterable[str] | Iterable[str]) -> AsyncIterator[Chunk]:
-    """Yields the texts of either kind of iterable in chunks."""
+    """Yields the texts of a blocking or an asynchronous iterable in chunks."""
     if not isinstance(texts, AsyncIterable):
         for chunk in chunks_of(texts):
             yield chunk

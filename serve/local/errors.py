@@ -1,4 +1,4 @@
-"""The errors of translators and clients: one family."""
+"""The errors of translators and clients, which have one base class."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ class TranslationError(UserError):
     """A text was not translated; the message states the reason.
 
     Attributes:
-        may_be_of_one_text: whether one of several texts may be the cause.
+        may_be_of_one_text: whether a single one of several texts may be the cause.
     """
 
     may_be_of_one_text = True
@@ -64,7 +64,7 @@ class ClosedError(TranslationError):
 def typed_errors(indices: Sequence[int] = ()) -> Iterator[None]:
     """Converts errors of the dispatcher.
 
-    `indices`: of the texts of the request among those of the caller; empty: the same.
+    `indices`: positions of the texts of the request among those of the caller; empty: the same positions.
     """
     try:
         yield

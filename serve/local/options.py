@@ -12,7 +12,7 @@ from dragoman.serve.translation.request import TranslateRequest
 
 
 class RequestFields(TypedDict, total=False):
-    """The options of a translation; absent keys have the defaults of a server.
+    """The fields of a request for a translation; absent keys have the defaults of a server.
 
     Keys:
         source_language: ISO 639-1 code, or "auto": detected per text.
@@ -22,7 +22,7 @@ class RequestFields(TypedDict, total=False):
         allow_pivot: translate through a third language if no model has the direction.
         split_sentences: translate sentence by sentence (the default).
         context: text that precedes each text, for models that read it.
-        format: of the texts: text (the default), html or xml.
+        format: format of the texts: text (the default), html or xml.
         ignore_tags: names of tags whose content is not translated.
         splitting_tags, non_splitting_tags: names of tags that end a sentence, or do not.
         placeholders: kinds of placeholders that translations must have; `all`: every kind.
@@ -80,7 +80,7 @@ class TranslateOptions(RequestFields, SearchOptions, total=False):
 
     Keys:
         target_prefix: start of each translation, one per text; absent: none.
-        timeout_seconds: of the call, or of each text of an iterable from when it is taken; absent: none.
+        timeout_seconds: limit of the call, or of each text of an iterable from when it is read; absent: none.
     """
 
     target_prefix: Sequence[str]

@@ -36,7 +36,7 @@ FOREVER_SECONDS = 1e9
 class LocalTranslator:
     """Translates in this process with the models of a server, without its interfaces.
 
-    An asynchronous context manager, which loads the models. Calls of one event loop may run concurrently.
+    This asynchronous context manager loads the models. Calls of one event loop may run concurrently.
     """
 
     def __init__(self, bundle: str | PathLike[str], **settings: Unpack[EngineSettings]) -> None:
@@ -86,7 +86,7 @@ class LocalTranslator:
     async def translate(
         self, texts: str | Sequence[str], **options: Unpack[TranslateOptions]
     ) -> Translation | list[Translation]:
-        """Returns the translation of a text, or of each text of a list, in its order. That of a blank text is empty.
+        """Returns the translation of a text, or of each text of a list, in its order. A blank text has an empty one.
 
         Raises TranslationError if a text is not translated.
         """
@@ -101,7 +101,7 @@ class LocalTranslator:
     async def translate_iterable(
         self, texts: Iterable[str] | AsyncIterable[str], **options: Unpack[TranslateOptions]
     ) -> AsyncGenerator[Translation]:
-        """Yields the translation of each text, in their order, with a bounded number of texts in memory.
+        """Yields the translation of each text, in the order of the texts, with a bounded number of texts in memory.
 
         To stop early, close the generator (`contextlib.aclosing`), which cancels running calls.
 
@@ -133,8 +133,8 @@ class LocalTranslator:
         """Returns the translations of a chunk.
 
         Args:
-            request: without texts; its prefixes are those of all texts of the call.
-            timeout_seconds: from now on, for a request without a deadline; None: no limit.
+            request: fields without texts; its prefixes are those of all texts of the call.
+            timeout_seconds: limit from now on, for a request without a deadline; None: no limit.
 
         Raises TranslationError if a text is not translated.
         """
@@ -189,7 +189,7 @@ def _deadline(timeout_seconds: float | None) -> float:
 
 
 def _log_by_standard_library() -> None:
-    """Sends logs to `logging`, whose levels and handlers are those of the program, unless it configures structlog."""
+    """Sends logs to `logging`, with levels and handlers of the program, unless the program configures structlog."""
     if not structlog.is_configured():
         structlog.configure(
             processors=[
