@@ -97,7 +97,7 @@ class _Writer:
         for before, line in pairwise((*lines[:1], *lines)):
             sizes[line.size] += 0 if line.is_code else sum(map(str.isalpha, line.text))
             if line.size == before.size and line.baseline < before.baseline:
-                leadings[round((before.baseline - line.baseline) / line.size, 1)] += 1
+                leadings[max(round((before.baseline - line.baseline) / line.size, 1), 0.1)] += 1
         self._leading = max(leadings, key=leadings.__getitem__)
         least = _HEADING * max(sizes, key=sizes.__getitem__, default=0.0)
         large = sorted((size for size, letters in sizes.items() if letters and size > least), reverse=True)
@@ -112,12 +112,12 @@ class _Writer:
 
     def write(self) -> str:
         """Returns the Markdown."""
-        pieces, starts = list[str](), list[float]()
+        pieces, starts = list[str](), list[tuple[float, int]]()
         for block in self._blocks:
             is_item, between = block.kind == "item", "\n" if starts and block.kind == "item" else "\n\n"
-            starts = [start for start in starts if is_item and start < block.start - _INDENT / 2]
-            pieces += (between, "    " * len(starts), self._text(block))
-            starts += [block.start] * is_item
+            starts = [outer for outer in starts if is_item and outer[0] < block.start - _INDENT / 2]
+            pieces += (between, " " * sum(width for _, width in starts), self._text(block))
+            starts += [(block.start, max(4, len(block.mark) + 1))] * is_item
         return "".join((*pieces[1:], "\n"))
 
     def _add(self, line: Line, *, is_first: bool) -> None:
@@ -168,8 +168,8 @@ class _Writer:
             return _table(block.lines)
         text = ""
         for piece in (_inline(line.words) for line in block.lines if line.words):
-            word = text.rpartition(" ")[2] + piece.partition(" ")[0]
-            if text.endswith("-") and piece[0].islower():
+            if text.endswith("-") and text[-2:-1].isalpha() and piece[0].islower():
+                word = text.rpartition(" ")[2] + piece.partition(" ")[0]
                 text = text if word.strip(_PUNCTUATION) in self._hyphenated else text[:-1]
             elif text and not all(east_asian_width(character) in "WF" for character in (text[-1], piece[0])):
                 text += " "

@@ -73,22 +73,33 @@ def _words(pdfium: Any, document: Any, number: int) -> Iterator[Word]:
             stack.callback(pdfium.FPDFText_ClosePage, texts)
         codes = map(pdfium.FPDFText_GetUnicode, repeat(texts), range(pdfium.FPDFText_CountChars(texts)))
         found = (pdfium.FS_RECTF(), pdfium.FS_RECTF(), pdfium.FS_MATRIX(), ctypes.c_double(), ctypes.c_double())
+        turns = pdfium.FPDFPage_GetRotation(page)
         for match in _WORD.finditer("".join(map(chr, codes))):
-            yield from _placed(pdfium, texts, found, match)
+            yield from _placed(pdfium, texts, found, match, turns)
 
 
-def _placed(pdfium: Any, texts: Any, found: tuple[Any, ...], match: re.Match[str]) -> Iterator[Word]:
+def _turn(x: float, y: float, turns: int) -> tuple[float, float]:
+    """Returns a place or a direction of a page that is shown after quarter turns to the right."""
+    for _ in range(turns):
+        x, y = y, -x
+    return x, y
+
+
+def _placed(pdfium: Any, texts: Any, found: tuple[Any, ...], match: re.Match[str], turns: int) -> Iterator[Word]:
     """Yields a word with its place, unless it is rotated or outside of any page; `found`: what functions of C set."""
-    first, last, matrix, x, baseline = found
+    first, last, matrix, x, y = found
     start, end, flags, font = match.start(), match.end() - 1, ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
     pdfium.FPDFText_GetLooseCharBox(texts, start, first)
     pdfium.FPDFText_GetLooseCharBox(texts, end, last)
-    pdfium.FPDFText_GetCharOrigin(texts, start, x, baseline)
+    pdfium.FPDFText_GetCharOrigin(texts, start, x, y)
     pdfium.FPDFText_GetMatrix(texts, start, matrix)
     pdfium.FPDFText_GetFontInfo(texts, (start + end) // 2, font, _NAME_BYTES, flags)
-    size = pdfium.FPDFText_GetFontSize(texts, start) * abs(matrix.d)
-    place = min(first.left, last.left), max(first.right, last.right), baseline.value
-    if abs(matrix.b) <= abs(matrix.a) and 0 < size <= _MAX_POINTS and all(abs(it) <= _MAX_POINTS for it in place):
+    across, along = _turn(matrix.a, matrix.b, turns)
+    size = pdfium.FPDFText_GetFontSize(texts, start) * abs(_turn(matrix.c, matrix.d, turns)[1])
+    boxes = first, last
+    ends = [_turn(*end, turns)[0] for it in boxes for end in ((it.left, it.bottom), (it.right, it.top))]
+    place = min(ends), max(ends), _turn(x.value, y.value, turns)[1]
+    if abs(along) <= across and 0 < size <= _MAX_POINTS and all(abs(it) <= _MAX_POINTS for it in place):
         is_code = bool(flags.value & _FIXED_PITCH or _CODE_FONT.search(font.value))
         yield Word(match[0].replace(_END_HYPHEN, "-"), *place, size, is_code)
 

@@ -32,7 +32,7 @@ def refused(content: bytes, message: str) -> None:
 
 @pytest.mark.parametrize("case", CASES["blocks"], ids=[case["title"] for case in CASES["blocks"]])
 def test_lines_become_blocks(case: dict[str, Any]) -> None:
-    assert markdown(pages_of([page_of(case["texts"]) + page_of(case.get("code", ()), "C")])) == case["markdown"]
+    assert markdown(pages_of([page_of(case.get("texts", ())) + page_of(case.get("code", ()), "C")])) == case["markdown"]
 
 
 def test_texts_are_translated_and_code_stays() -> None:
@@ -79,6 +79,14 @@ def test_a_paragraph_goes_on_at_the_next_page_and_running_heads_go() -> None:
 def test_rotated_text_is_left_out() -> None:
     rotated = HELLO.replace(b"1 0 0 1", b"0 1 -1 0").replace(b"world", b"there")
     assert markdown(pages_of([HELLO + rotated])) == "Hello world.\n"
+
+
+@pytest.mark.parametrize("matrix", ["0 1 -1 0 600 0", "-1 0 0 -1 600 800", "0 -1 1 0 0 800"])
+def test_the_text_of_a_page_is_read_as_the_page_is_turned(matrix: str) -> None:
+    turned = pages_of([f"{matrix} cm ".encode() + page_of([(50, 400, 10, "One two"), (50, 388, 10, "three.")])])
+    angle = {"0 1": 90, "-1 ": 180, "0 -": 270}[matrix[:3]]
+    assert markdown(turned.replace(b"/Type/Page/", b"/Rotate %d/Type/Page/" % angle)) == "One two three.\n"
+    refused(turned, "0 of 1 pages have text")
 
 
 def test_scans_are_refused() -> None:
