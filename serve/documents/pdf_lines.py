@@ -5,8 +5,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import repeat
-from typing import Any, NamedTuple
+from itertools import chain, groupby, repeat
+from typing import Any, Literal, NamedTuple
 from unicodedata import bidirectional
 
 from dragoman.serve.documents.document import DocumentError
@@ -123,7 +123,21 @@ def _line(row: Sequence[Word]) -> Line:
     for word in words:
         is_near = spans and word.left - spans[-1][1] < _WIDE_GAP * size
         spans.append((spans[-1][0], max(spans.pop()[1], word.right)) if is_near else (word.left, word.right))
-    if bidirectional(words[0].text[0]) in ("R", "AL"):
-        words.reverse()
+    words = words if all(word.text.isascii() for word in words) else _in_reading_order(words)
     left, right, is_code = spans[0][0], spans[-1][1], all(word.is_code for word in words)
     return Line(words, " ".join(word.text for word in words), spans, left, right, row[0].baseline, size, is_code)
+
+
+def _in_reading_order(words: list[Word]) -> list[Word]:
+    """Returns words, which are from left to right, in the order of most of them, and each run of others in its own."""
+    directions = list(map(_direction, words))
+    base = "R" if directions.count("R") > directions.count("L") else "L"
+    runs = groupby(words if base == "L" else words[::-1], key=_direction)
+    ordered = ([*run] if direction in ("", base) else [*run][::-1] for direction, run in runs)
+    return list(chain.from_iterable(ordered))
+
+
+def _direction(word: Word) -> Literal["L", "R", ""]:
+    """Returns whether a word is from left to right, from right to left, or neither, as numbers are."""
+    kinds = set(map(bidirectional, word.text))
+    return "R" if kinds & {"R", "AL"} else "L" if "L" in kinds else ""

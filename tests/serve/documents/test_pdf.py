@@ -61,6 +61,20 @@ def test_characters_beyond_the_basic_plane_are_whole() -> None:
     assert markdown(pages_of([page], [form_of(codes)], resources=fonts)).startswith("\U0001f600 b ")
 
 
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        ("FED CBA", "\u05d0\u05d1\u05d2 \u05d3\u05d4\u05d5"),
+        ("new york A FED 12 CBA", "\u05d0\u05d1\u05d2 12 \u05d3\u05d4\u05d5 \u05d0 new york"),
+        ("FED CBA is how it goes", "\u05d0\u05d1\u05d2 \u05d3\u05d4\u05d5 is how it goes"),
+    ],
+)
+def test_words_from_right_to_left_are_in_their_order(shown: str, expected: str) -> None:
+    codes = b"1 begincodespacerange <00> <ff> endcodespacerange 1 beginbfrange <41> <46> <05d0> endbfrange"
+    fonts = "/Font<</F<</Type/Font/Subtype/Type1/BaseFont/Times-Roman/ToUnicode 6 0 R>>>>"
+    assert markdown(pages_of([page_of([(50, 700, 10, shown)])], [form_of(codes)], resources=fonts)) == f"{expected}\n"
+
+
 def test_a_paragraph_goes_on_at_the_next_page_and_running_heads_go() -> None:
     pages = []
     for number in range(1, 5):
