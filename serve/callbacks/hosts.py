@@ -12,8 +12,8 @@ PORTS = {"https": 443, "http": 80}
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = rf"((?:{_LABEL}\.)*{_LABEL})(?::([1-9][0-9]{{0,4}}))?"
 # No fragment and no user, of which browsers and servers read the end in different ways.
-_URL = re.compile(rf"(https?)://{_HOST}([/?][!\"$-~]*)?", re.IGNORECASE)
-_FORM = f"expected https://HOST/PATH of at most {MAX_URL_CHARACTERS:,} visible characters, without user and fragment"
+_URL = re.compile(rf"(https?)://{_HOST}([/?][!\"$-~]*)?", re.ASCII | re.IGNORECASE)
+_FORM = f"expected https://HOST:PORT/PATH of up to {MAX_URL_CHARACTERS:,} visible characters, without user and fragment"
 
 
 class CallbackUrl(NamedTuple):
@@ -34,7 +34,9 @@ def _parse(text: str) -> CallbackUrl | None:
     if found is None:
         return None
     scheme, host, port, target = (found[1].lower(), found[2].lower(), found[3], found[4] or "")
-    return CallbackUrl(scheme, host, int(port or PORTS[scheme]), f"/{target.removeprefix('/')}")
+    url = CallbackUrl(scheme, host, int(port or PORTS[scheme]), f"/{target.removeprefix('/')}")
+    # The form that the store keeps, with its port, is checked again before each call.
+    return url if url.port < 1 << 16 and len(str(url)) <= MAX_URL_CHARACTERS else None
 
 
 def _parse_entry(entry: str) -> CallbackUrl:
@@ -47,7 +49,7 @@ def _parse_entry(entry: str) -> CallbackUrl:
 
 
 class CallbackHosts:
-    """The list of the operator, as in `api.example.org`, `*.example.org:8443` and `http://queue.internal`."""
+    """The list of the operator, as in `api.example.org`, `*.example.org:8443` and `http://queue.example.org`."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         """Takes the entries; without one, all call backs are refused. Raises FileError if one is invalid."""

@@ -7,10 +7,12 @@ from dragoman.serve.errors import ForbiddenError
 from dragoman.serve.host.threads import CALLBACKS
 
 # The registries of IANA for special purposes; `is_global` of older Pythons lacks some. 2001::/23 has Teredo, 2002::/16
-# is 6to4. Mapped and compatible addresses and NAT64 (64:ff9b::/96, 64:ff9b:1::/48) are not in `_UNICAST`.
+# is 6to4. Mapped and compatible addresses and NAT64 (64:ff9b::/96, 64:ff9b:1::/48) are not in `_UNICAST`. Each machine
+# in Azure reaches a service of Azure at 168.63.129.16.
 _SPECIAL = """
-0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.88.99.0/24
-192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/3 2001::/23 2001:db8::/32 2002::/16 3fff::/20
+0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 168.63.129.16/32 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
+192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/3
+2001::/23 2001:db8::/32 2002::/16 3fff::/20
 """
 _REFUSED = tuple(map(ip_network, _SPECIAL.split()))
 _UNICAST = ip_network("2000::/3"), ip_network("0.0.0.0/0")

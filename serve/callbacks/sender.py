@@ -10,6 +10,7 @@ import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from http.client import BadStatusLine
 
 import structlog
 
@@ -22,7 +23,8 @@ from dragoman.serve.host.threads import DOCUMENTS
 
 # From the search of the address to the status of the answer; less than a claim lasts.
 CALL_SECONDS = 10.0
-MAX_ANSWER_BYTES = 1024
+# A longer first line of an answer is a failure. Of the rest, the reader holds at most one read of the socket, 256 KiB.
+MAX_STATUS_LINE_BYTES = 1024
 # Waits after failed attempts, each up to a fifth longer or shorter. After the last one, the call back is abandoned.
 RETRY_SECONDS = (5.0, 60.0, 600.0, 3600.0, 10_800.0, 21_600.0)
 # After this many calls in a row without an answer, or with one of 5xx, a host gets none for a while.
@@ -82,7 +84,8 @@ class CallbackSender:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _send(self, callback: DueCallback) -> None:
-        result, retry_seconds = await self._attempt(callback), None
+        result, reason = await self._attempt(callback)
+        retry_seconds = None
         if result == "failed" and callback.attempt > len(RETRY_SECONDS):
             result = "abandoned"
         elif result == "failed":
@@ -90,34 +93,40 @@ class CallbackSender:
         # What was acknowledged must not be sent again, even if the process stops now.
         await asyncio.shield(DOCUMENTS.run(self._store.settle_callback, callback, retry_seconds))
         self._count(result)
-        _log.info("callback", result=result, host=callback.host, attempt=callback.attempt)
+        _log.info("callback", result=result, reason=reason, host=callback.host, attempt=callback.attempt)
 
-    async def _attempt(self, callback: DueCallback) -> str:
+    async def _attempt(self, callback: DueCallback) -> tuple[str, str]:
+        """Returns the result of a call and its reason, the status of the answer or the name of an error."""
         try:
             url = self._hosts.check(callback.url)
             async with asyncio.timeout(CALL_SECONDS):
                 status = await self._post(url, callback)
-        except ServiceError:
-            return "refused"
-        except (OSError, EOFError, asyncio.LimitOverrunError):
-            status = _SERVER_ERROR
+            reason = f"status {status}"
+        except ServiceError as error:
+            return "refused", type(error).__name__
+        except Exception as error:  # noqa: BLE001 - no call is repeated without end
+            status, reason = _SERVER_ERROR, type(error).__name__
         finally:
             self._called.discard(callback.host)
         before, _ = self._failures.pop(callback.host, (0, 0.0))
         if status >= _SERVER_ERROR:
             self._failures[callback.host] = before + 1, time.monotonic()
-        return "delivered" if status in _SUCCESS else "failed"
+        return ("delivered" if status in _SUCCESS else "failed"), reason
 
     async def _post(self, url: CallbackUrl, callback: DueCallback) -> int:
-        """Sends a call back to the address that was checked, and returns the status of the answer."""
+        """Calls the address that was checked, and returns the status of the answer; BadStatusLine: it has none."""
         address = await self._resolve(url.host, url.port)
         tls, name = (self._tls, url.host) if url.scheme == "https" else (None, None)
-        connecting = asyncio.open_connection(address, url.port, ssl=tls, server_hostname=name, limit=MAX_ANSWER_BYTES)
+        connecting = asyncio.open_connection(
+            address, url.port, ssl=tls, server_hostname=name, limit=MAX_STATUS_LINE_BYTES
+        )
         reader, writer = await connecting
         try:
             writer.write(self._request(url, callback))
             status = _STATUS.match(await reader.readuntil(b"\n"))
-            return int(status[1]) if status else _SERVER_ERROR
+            if status is None:
+                raise BadStatusLine("")
+            return int(status[1])
         finally:
             writer.transport.abort()
 

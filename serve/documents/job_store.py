@@ -299,7 +299,8 @@ class JobStore:
     def claim_callback(self, excluded: Collection[str]) -> DueCallback | None:
         """Takes the call back that is due longest, unless its host is excluded; None: there is none."""
         now_seconds = self._clock()
-        due = sa.and_(_ENDED, _JOBS.c.callback != "", _JOBS.c.callback_due_seconds <= now_seconds)
+        kept = sa.and_(_ENDED, _JOBS.c.expires_seconds > now_seconds)
+        due = sa.and_(kept, _JOBS.c.callback != "", _JOBS.c.callback_due_seconds <= now_seconds)
         free = _JOBS.c.callback_host.not_in(excluded)
         with self._state.reading() as connection:
             query = sa.select(_JOBS.c.id).where(due, free).order_by(_JOBS.c.callback_due_seconds).limit(1)
@@ -315,10 +316,11 @@ class JobStore:
         return None if row is None else DueCallback(*row)  # None: another process has claimed it since
 
     def settle_callback(self, callback: DueCallback, retry_seconds: float | None) -> None:
-        """Makes a call back due again after a time; None: it has ended."""
+        """Makes a call back due again after a time, unless another process has claimed it since; None: it has ended."""
         values = {"callback": ""} if retry_seconds is None else {"callback_due_seconds": self._clock() + retry_seconds}
+        last = sa.true() if retry_seconds is None else _JOBS.c.callback_attempts == callback.attempt
         with self._state.writing() as connection:
-            connection.execute(sa.update(_JOBS).where(_JOBS.c.id == callback.id).values(values))
+            connection.execute(sa.update(_JOBS).where(_JOBS.c.id == callback.id, last).values(values))
 
     def _change(self, claim: Claim, **values: object) -> bool:
         with self._state.writing() as connection:

@@ -178,6 +178,8 @@ def _add_missing(connection: Connection, tables: MetaData) -> None:
 
 
 def _open_sqlite(path: Path) -> Engine:
+    if sqlite3.sqlite_version_info < (3, 35):  # the first with RETURNING
+        raise StateError(f"state directory {path.parent}: expected SQLite 3.35 or newer, got {sqlite3.sqlite_version}")
     # The connection that was used last has the pages of recent queries in its cache.
     options = {"timeout": LOCK_TIMEOUT_SECONDS}
     engine = create_engine(f"sqlite:///{path}", connect_args=options, pool_use_lifo=True)

@@ -24,8 +24,8 @@ class Threads:
 
 # The store of documents; a large document is written to disk and synchronized.
 DOCUMENTS = Threads("documents", 4)
-# Addresses of hosts for call backs; a name server may take long to answer.
-CALLBACKS = Threads("callbacks", 4)
+# Addresses of hosts for call backs, of which four run: a name server may hold a thread after the time of its call.
+CALLBACKS = Threads("callbacks", 16)
 # Stored glossaries: creates, lists and changes them.
 GLOSSARIES = Threads("glossaries", 4)
 # Stored glossaries as requests for translation use them.

@@ -7,12 +7,15 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
+from structlog.testing import capture_logs
 
+from dragoman.serve import composition
 from dragoman.serve.callbacks import sender as module
 from dragoman.serve.callbacks.hosts import CallbackHosts
 from dragoman.serve.callbacks.public_address import resolve_public
@@ -23,6 +26,7 @@ from dragoman.serve.host.files import FileError
 from dragoman.serve.host.state import State
 from tests.support.certificates import Authority
 from tests.support.fakes import FakeClock
+from tests.support.live import eventually, run_service
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -113,7 +117,7 @@ async def test_a_call_back_has_id_status_and_a_signature_that_the_example_verifi
     sent_seconds = int(headers["webhook-timestamp"])
     assert json.loads(body) == {"id": job.id, "status": status, "time_seconds": sent_seconds}
     page, scope = (ROOT / "docs/documents.md").read_text("utf-8"), dict[str, Any]()
-    exec("if True:" + page.partition("function verifies it:")[2].partition("\n- ")[0], scope)  # noqa: S102 - the example
+    exec("if True:" + page.partition("function verifies a call:")[2].partition("\n- ")[0], scope)  # noqa: S102 - the example
     for secret in (OLD, NEW):
         assert scope["verify"](headers, body, secret) == job.id
     for name, wrong, problem in ("timestamp", str(sent_seconds - 301), "five minutes"), ("id", "x", "secret"):
@@ -121,18 +125,23 @@ async def test_a_call_back_has_id_status_and_a_signature_that_the_example_verifi
             scope["verify"]({**headers, f"webhook-{name}": wrong}, body, NEW)
 
 
-@pytest.mark.parametrize(
-    "answer", [status(500), status(404), status(302), [], [b"x" * 65536] * 9999, [b"200 OK\r\n\r\n"], [b"HTTP/1.1 20"]]
-)
-async def test_a_failed_call_is_repeated_until_it_is_acknowledged(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, answer: list[bytes]
+FAILURES = {"status 500": status(500), "status 404": status(404), "status 302": status(302), "TimeoutError": []}
+FAILURES |= {"BadStatusLine": [b"200 OK\r\n\r\n"], "IncompleteReadError": [b"HTTP/1.1 20"]}
+FAILURES |= {"LimitOverrunError": [b"x" * 65536] * 9999}
+
+
+@pytest.mark.parametrize(("reason", "answer"), FAILURES.items())
+async def test_a_failed_call_is_logged_with_its_reason_and_repeated_until_it_is_acknowledged(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, reason: str, answer: list[bytes]
 ) -> None:
     monkeypatch.setattr(module, "CALL_SECONDS", 2.0)
     job = bench.end("/a", answers=[answer])
-    async with bench.sending():
-        await bench.wait("failed")
-        bench.clock.seconds += 1.2 * module.RETRY_SECONDS[0]
-        await bench.wait("failed", "delivered")
+    with capture_logs() as logs:
+        async with bench.sending():
+            await bench.wait("failed")
+            bench.clock.seconds += 1.2 * module.RETRY_SECONDS[0]
+            await bench.wait("failed", "delivered")
+    assert [log["reason"] for log in logs if log["event"] == "callback"] == [reason, "status 204"]
     assert [(path, headers["webhook-id"]) for path, headers, _ in bench.received] == [("/a", job.id)] * 2
 
 
@@ -202,6 +211,27 @@ async def test_a_failure_of_the_database_delays_call_backs(bench: Bench, monkeyp
     monkeypatch.setattr(JobStore, "claim_callback", claims)
     async with bench.sending():
         await bench.wait("delivered")
+
+
+async def test_a_service_calls_back_when_the_result_can_be_read(
+    bench: Bench, bundle_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved = partial(module.CallbackSender, resolve=AsyncMock(return_value="127.0.0.1"))
+    monkeypatch.setattr(composition, "CallbackSender", resolved)
+    bench.answers["/a"] = []
+    host, secret = f"a.hooks.test:{bench.port}", bench.folder / "secrets"
+    query = {"source_language": "en", "target_language": "de", "name": "a.txt", "callback": f"https://{host}/a"}
+
+    def translate() -> str:
+        settings: dict[str, Any] = {"callback_hosts": [host], "callback_secret_file": secret}
+        with run_service(bundle_path, state_dir=bench.folder, **settings) as live:
+            job_id = str(live.post(path="/v1/documents", content=b"alpha.", params=query).json()["id"])
+            eventually(lambda: live.metric("callbacks_total", result="delivered") == 1)
+            assert live.get(f"/v1/documents/{job_id}/result").status_code == 200
+        return job_id
+
+    job_id = await asyncio.to_thread(translate)
+    assert [(json.loads(body)["id"], json.loads(body)["status"]) for _, _, body in bench.received] == [(job_id, "done")]
 
 
 @pytest.mark.parametrize("content", ["", "secret", NEW[:-4], f"{NEW}\n{NEW[:-1]}", f"{NEW} # old"])

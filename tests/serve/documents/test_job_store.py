@@ -292,12 +292,38 @@ def test_a_full_disk_is_named_and_leaves_no_file(
     assert files(tmp_path) == []
 
 
+@pytest.mark.usefixtures("state_url")
+def test_a_call_back_is_claimed_once_and_only_the_last_claim_repeats_it(store: JobStore, clock: FakeClock) -> None:
+    for host in "ab":
+        store.add("a.txt", b"text", "en", "de", JobOptions(), callback=f"https://{host}.test:1/x")
+    assert store.claim_callback(()) is None
+    assert store.fail(claim_of(store), "wrong")
+    assert store.fail(claim_of(store), "wrong")
+    first, second = store.claim_callback(["b.test:1"]), store.claim_callback(())
+    assert first is not None
+    assert second is not None
+    assert (first.url, first.attempt, second.host) == ("https://a.test:1/x", 1, "b.test:1")
+    store.settle_callback(second, None)
+    assert store.claim_callback(()) is None
+    clock.seconds += CLAIM_SECONDS
+    again = first._replace(attempt=2)
+    assert store.claim_callback(()) == again
+    for settled, expected in (first, None), (again, first._replace(attempt=3)):
+        store.settle_callback(settled, 1.0)
+        clock.seconds += 2.0
+        assert store.claim_callback(()) == expected
+    clock.seconds += LIMITS.keep_seconds
+    assert store.claim_callback(()) is None
+
+
 def test_a_store_of_an_earlier_version_gets_its_new_columns(tmp_path: Path, clock: FakeClock) -> None:
     state = State(tmp_path)
     job = add(JobStore(state, LIMITS, clock))
     with state.writing() as connection:
-        connection.execute(text("ALTER TABLE documents DROP COLUMN owner"))
+        for column in ("owner", "callback", "callback_host", "callback_due_seconds", "callback_attempts"):
+            connection.execute(text(f"ALTER TABLE documents DROP COLUMN {column}"))
     again = JobStore(state, LIMITS, clock)
     assert again.find(job.id) == job
-    assert claim_of(again).owner == ""
+    claim = claim_of(again)
+    assert (claim.owner, again.fail(claim, "wrong"), again.claim_callback(())) == ("", True, None)
     state.close()

@@ -111,6 +111,14 @@ def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "state" / DATABASE).stat().st_mode) == 0o600
 
 
+def test_an_old_sqlite_is_named_with_the_version_that_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 34, 1))
+    with pytest.raises(StateError, match=r"^state directory .*: expected SQLite 3\.35 or newer, got \d"):
+        State(tmp_path)
+
+
 def test_a_directory_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match=r"state directory .*file: File exists"):
