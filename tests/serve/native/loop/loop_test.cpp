@@ -82,6 +82,7 @@ Job any_job(uint64_t ticket, std::mt19937& random) {
   job.options.length_penalty = 0.5 * (random() % 3);
   job.submission.streamed = random() % 2;
   for (uint32_t count = 1 + random() % 5; count > 0; --count) job.source_ids.push_back(3 + random() % 40);
+  if (random() % 3 == 0) job.source_ids = {3, 4};  // sequences of a request with equal sources share them
   if (random() % 20 == 0) job.source_ids.push_back(kPoison);
   if (ticket % 100 < 60) return job;  // plain ones follow each other, so that steps run ahead
   job.options.coverage_penalty = random() % 3 == 0 ? 0.3 : 0;
