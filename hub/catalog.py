@@ -1,8 +1,8 @@
-"""The catalog: which model a pair of languages gets, with the facts that are known about it, and why.
+"""The catalog: the model of each pair of languages, the facts about it, and the reason for the choice.
 
 A released model of Firefox Translations comes first: it is small, made for processors, and its registry has
-measurements. The others are OPUS-MT, in a list of this package, then Argos Translate. What is installed stays until it
-is pulled again.
+measurements. Next come OPUS-MT, in a list of this package, then Argos Translate. An installed model stays until it is
+pulled again.
 """
 
 import json
@@ -86,7 +86,7 @@ def find_listed(pair: LanguagePair) -> str | None:
 
 
 def find_installed(store: Store, reference: HubModel | LanguagePair) -> Installed | None:
-    """Returns what is installed for a name; for a pair the first of the models that the catalog may choose."""
+    """Returns the installed model of a name; for a pair the first of the models that the catalog may choose."""
     names = [str(reference)]
     if isinstance(reference, LanguagePair):
         pair = reference.source, reference.target

@@ -93,8 +93,8 @@ class TemporaryError(HubError):
     """A failure that may pass.
 
     Attributes:
-        problem: without what to do.
-        wait_seconds: the time that the hub asks for; 0 if it asks for none.
+        problem: the failure, without a remedy.
+        wait_seconds: the wait that the hub requests; 0 if it requests none.
         is_silence: True if the hub did not answer in time or has no connection: another attempt takes as long.
     """
 
@@ -211,7 +211,7 @@ async def with_retries(
     """Returns the result of an attempt, repeated after temporary failures.
 
     Args:
-        progress_bytes: returns what earlier attempts have brought and the next one keeps.
+        progress_bytes: returns the bytes of earlier attempts that the next one keeps.
 
     Raises:
         TemporaryError: if too many attempts in a row fail, or the hub asks for a long wait.

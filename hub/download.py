@@ -58,10 +58,10 @@ class RemoteFile:
     """A file of a hub.
 
     Attributes:
-        name: in the folder.
+        name: path in the folder.
         url: address.
         size_bytes: None if the hub does not state it.
-        sha256: of the content; None if the hub does not state it.
+        sha256: hash of the content; None if the hub does not state it.
         git_sha1: object id of git, which hubs state for small files; None if not stated.
         unpacked_bytes: size of the content of a file of gzip; None if the hub does not state it, or for other files.
     """

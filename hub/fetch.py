@@ -1,7 +1,7 @@
 """`python -m dragoman.hub.fetch NAME BYTES`: installs a model within a limit, in a process with a lower priority.
 
-The process of the server has no work and no memory of a conversion. The cache has the progress of the download. The
-installation ends with the server, however that ends; the next one continues the download.
+A conversion therefore takes no time and no memory of the server's process. The cache has the progress of the download.
+The installation ends with the server, even if the server is killed; the next one continues the download.
 """
 
 import signal

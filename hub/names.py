@@ -35,7 +35,7 @@ EXPECTED = (
 
 
 class HubError(UserError):
-    """A model cannot be found, downloaded or converted; the message is one line with what to do."""
+    """A model cannot be found, downloaded or converted; the message is one line with the remedy."""
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))

@@ -14,12 +14,12 @@ class Offer:
     """The current files of a name.
 
     Attributes:
-        access: of requests for the files.
-        origin: what changes if the files change.
-        license: as the hub states it; None if it does not.
-        languages: those that the files do not state.
+        access: names of the hub for requests and messages.
+        origin: text that changes if the files change.
+        license: identifier as the hub states it; None if it states none.
+        languages: languages that the files do not state.
         facts: lines for the README of the bundle.
-        choice: which record of how many the model is, and why; empty if a hub has one.
+        choice: the chosen record, their number and the reason; empty if the hub has only one.
     """
 
     access: HubAccess

@@ -37,8 +37,8 @@ class CatalogSource:
         """Reads the catalog, without the network; raises HubError if a name is no pair, or the cache is unusable.
 
         Args:
-            wanted: pairs, as in en-de,fr-en; `all` stands for those of the catalog.
-            max_bytes: of all installed models, with those that are fetched.
+            wanted: pairs, as in en-de,fr-en; `all` means those of the catalog.
+            max_bytes: limit of all installed models and current fetches together.
         """
         self._store = Store.of_user()
         self._max_bytes = max_bytes
@@ -125,7 +125,7 @@ def _pair(name: str) -> LanguagePair:
 def _put_behind(process_id: int) -> None:
     """Gives half of the CPUs and a low priority to a process that has just started, behind the server and its engines.
 
-    The process itself would come too late: libraries start threads when they are imported.
+    The process cannot do this for itself, because libraries start threads when they are imported.
     """
     with suppress(OSError):  # it has ended
         os.setpriority(os.PRIO_PROCESS, process_id, max(NICENESS, os.getpriority(os.PRIO_PROCESS, process_id)))

@@ -1,4 +1,4 @@
-"""Repositories of the Hugging Face hub: which revision, which license, which files.
+"""Repositories of the Hugging Face hub: their revisions, licenses and files.
 
 The library `huggingface_hub` reads the environment: HF_ENDPOINT, HF_TOKEN, HF_HOME.
 """
