@@ -92,17 +92,20 @@ def _works(compiler: Sequence[str]) -> bool:
         return subprocess.run(command, check=False, capture_output=True).returncode == 0  # noqa: S603 - a compiler
 
 
-def build(out: Path = LIBRARY, *, options: Sequence[str] = (), objects: Path = OBJECTS) -> Path:
+def build(
+    out: Path = LIBRARY, *, options: Sequence[str] = (), objects: Path = OBJECTS, system: str | None = None
+) -> Path:
     """Compiles the library and returns its path.
 
     Args:
         options: further options of the compiler and the linker.
         objects: folder of compiled objects, which are reused while nothing that they depend on changes.
+        system: the one that $CXX compiles for, as `sys.platform` names it, which may be one without support.
 
     Raises BuildError if there is no compiler, or it fails.
     """
     sets = INSTRUCTION_SETS.get(machine())
-    if sets is None or sys.platform not in ZIG_TARGETS:
+    if sets is None or (system is None and sys.platform not in ZIG_TARGETS):
         raise BuildError(
             f"{sys.platform} on {machine()}: expected {' or '.join(ZIG_TARGETS)} on {' or '.join(INSTRUCTION_SETS)}"
         )
@@ -121,7 +124,7 @@ def build(out: Path = LIBRARY, *, options: Sequence[str] = (), objects: Path = O
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         library, exports = Path(folder) / out.name, Path(folder) / "exports"
         exports.write_text(EXPORTS, encoding="ascii")
-        hiding = ["-s", f"-Wl,--version-script={exports}", "-Wl,-z,defs"] if sys.platform == "linux" else []
+        hiding = ["-s", f"-Wl,--version-script={exports}", "-Wl,-z,defs"] if (system or sys.platform) == "linux" else []
         _run([*compiler, *OPTIONS, *options, "-shared", *hiding, *map(str, compiled), "-o", str(library)])
         library.replace(out)  # at once, so that a process that has loaded the old one keeps it
     return out

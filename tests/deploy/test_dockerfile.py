@@ -33,6 +33,7 @@ def read_stages() -> dict[str, Stage]:
     for line in filter(None, text.splitlines()):
         name, _, arguments = line.partition(" ")
         if name == "FROM":
+            arguments = arguments.removeprefix("--platform=${BUILDPLATFORM} ")
             stage = stages.setdefault(arguments.partition(" AS ")[2], [])
         stage.append((name, arguments.strip()))
     return stages
@@ -201,10 +202,13 @@ def test_every_installation_is_constrained_or_locked_and_leaves_no_cache() -> No
     assert "PIP_CONSTRAINT=/source/constraints.txt" in variables
     assert "PIP_NO_CACHE_DIR=1" in variables
     installing = {name for name, stage in STAGES.items() for run in arguments_of(stage, "RUN") if " install " in run}
-    assert installing == {"cpu-dependencies", "cuda-dependencies", "train-dependencies", "code"}
-    parents = {name: STAGES[name][0][1].partition(" AS ")[0] for name in installing}
-    assert {name for name, parent in parents.items() if parent == "locked"} == installing - {"train-dependencies"}
-    assert parents["train-dependencies"] == "build"
+    assert installing == {"cpu-dependencies", "cuda-dependencies", "train-dependencies", "code", "wheel"}
+    parents = {name: STAGES[name][0][1].partition(" AS ")[0] for name in installing - {"wheel"}}
+    assert {name for name, parent in parents.items() if parent == "locked"} == {"cpu-dependencies", "cuda-dependencies"}
+    assert parents["train-dependencies"] == parents["code"] == "build"
+    for stage in ("wheel", "code"):
+        assert all(" --no-deps " in run for run in arguments_of(STAGES[stage], "RUN"))
+    assert " --require-hashes " in arguments_of(STAGES["wheel"], "RUN")[0]
 
 
 def test_documented_containers_have_time_to_drain() -> None:
@@ -307,6 +311,6 @@ def test_no_copied_file_is_ignored_by_docker() -> None:
 def test_every_package_of_the_project_is_in_the_images() -> None:
     """Bundles have a layer of their own and are not copied with the code."""
     links = {path.name for path in (ROOT / "dragoman").iterdir() if path.is_symlink()}
-    copied = " ".join(arguments_of(STAGES["code"], "COPY"))
+    copied = " ".join(arguments_of(STAGES["wheel"], "COPY"))
     for package in {"dragoman"} | links - {"bundles"}:
         assert f"{package}/ {package}/" in copied

@@ -1,4 +1,6 @@
+#if !defined(_WIN32)
 #include <dlfcn.h>
+#endif
 
 #include <array>
 
@@ -7,6 +9,11 @@
 
 namespace dragoman::cuda {
 
+#if defined(_WIN32)
+Driver load_driver(const std::string& library) {
+  throw std::runtime_error(library + ": a GPU needs Linux");
+}
+#else
 Driver load_driver(const std::string& library) {
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) throw std::runtime_error(std::string("the NVIDIA driver cannot be loaded: ") + dlerror());
@@ -18,6 +25,7 @@ Driver load_driver(const std::string& library) {
 #undef DRAGOMAN_LOAD
   return driver;
 }
+#endif
 
 void Driver::check(Result result, const char* call) const {
   if (result == Result::kSuccess) return;
