@@ -107,7 +107,7 @@ def test_pairs_are_fetched_once_each_while_others_are_served_within_the_memory(t
 
 
 def yield_to_the_server() -> None:
-    """Gives the threads of this process, and those that they start, a low priority: hub and clients have other machines."""
+    """Gives the threads of this process a low priority: in use, hub and clients have machines of their own."""
     for thread in Path("/proc/self/task").iterdir():
         os.setpriority(os.PRIO_PROCESS, int(thread.name), 19)
 
