@@ -49,6 +49,7 @@ EXTRAS = {
     "peers": ("ctranslate2", "safetensors", "transformers"),
     "tracing": ("opentelemetry",),
     "postgresql": ("pg8000",),
+    "pdf": ("pypdfium2",),
     "mcp": ("mcp", "uvicorn"),
 }
 # Packages of commands that are not part of the wheel.
