@@ -21,7 +21,7 @@ from dragoman.serve.documents.job_store import DueCallback, JobStore
 from dragoman.serve.errors import ServiceError
 from dragoman.serve.host.threads import DOCUMENTS
 
-# From the search of the address to the status of the answer; less than a claim lasts.
+# A call lasts from the search of the address to the status of the answer, and less long than a claim.
 CALL_SECONDS = 10.0
 # A longer first line of an answer is a failure. Of the rest, the reader holds at most one read of the socket, 256 KiB.
 MAX_STATUS_LINE_BYTES = 1024

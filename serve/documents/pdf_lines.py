@@ -51,7 +51,7 @@ def read_pages(content: bytes) -> Iterator[list[Line]]:
         import pypdfium2_raw as pdfium  # noqa: PLC0415 - the extra `pdf` has it; a server leaves it to the parsers
     except ImportError as error:
         raise DocumentError("a PDF file requires the extra `pdf`: pip install 'dragoman[pdf]'") from error
-    # With an empty list of folders, PDFium does not search for fonts of the system. A second call changes nothing.
+    # PDFium searches for no fonts of the system if the list of folders is empty. A second call changes nothing.
     folders = (ctypes.POINTER(ctypes.c_char) * 1)()
     pdfium.FPDF_InitLibraryWithConfig(pdfium.FPDF_LIBRARY_CONFIG(version=2, m_pUserFontPaths=folders))
     with ExitStack() as stack:

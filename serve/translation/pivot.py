@@ -62,7 +62,7 @@ def ask_last(request: TranslateRequest, response: TranslationResponse) -> Transl
     """
     several = any(translation.sentences > 1 for translation in response.translations)
     texts = [translation.text for translation in response.translations]
-    return request._replace(text=texts, context="", split_sentences=request.split_sentences and several)
+    return request._replace(text=texts, split_sentences=request.split_sentences and several)
 
 
 def _join_texts(first: Translation, last: Translation) -> Translation:
