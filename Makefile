@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: included site figures setup conformance nginx helm chromium postgresql clients demo quality test reliability endurance evictions fetches floods fmt foreign fuzz check types lint contracts shape scripts bench real-models capacity soak protos locks tables
+.PHONY: included site figures setup conformance nginx helm chromium postgresql clients demo quality test reliability endurance evictions everything fetches floods fmt foreign fuzz check types lint contracts shape scripts bench real-models capacity soak protos locks tables
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -144,6 +144,10 @@ endurance: setup
 # Twenty models that leave and return under load; SOAK_SECONDS=600 runs for ten minutes.
 evictions: setup
 	$(BIN)/pytest -s tests/reliability/test_evictions.py --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=-
+
+# A service with everything on, that clients attack and whose processes die; SOAK_SECONDS=7200 runs for two hours.
+everything: setup
+	$(BIN)/pytest -s tests/reliability/test_everything.py --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=-
 
 # Models that a server fetches from a hub on this machine: pairs of public sizes, a hundred clients; prints figures.
 fetches: setup
