@@ -57,6 +57,10 @@ FROM build AS code
 COPY --from=wheel /wheels/ /wheels/
 RUN pip --python /opt/dragoman/bin/python install --no-deps --prefix /code /wheels/*.whl
 
+# Only training reads the text of the included model.
+FROM code AS serving-code
+RUN rm -r /code/lib/python*/site-packages/dragoman/model/everyday
+
 # MODELS: names as of `dragoman pull`. The image holds their bundles and serves them without a network; empty: none.
 # LICENSES.txt: the license of each, as the hub states it. README.md of a bundle: license, makers, addresses and hashes of
 # the original files. The other arguments are addresses of mirrors.
@@ -66,7 +70,7 @@ ARG HF_ENDPOINT=https://huggingface.co
 ARG DRAGOMAN_FIREFOX_MODELS=
 ARG ARGOS_PACKAGE_INDEX=
 COPY --from=cpu-dependencies /opt/dragoman /opt/dragoman
-COPY --from=code /code /opt/dragoman
+COPY --from=serving-code /code /opt/dragoman
 ENV PATH=/opt/dragoman/bin:$PATH DRAGOMAN_CACHE=/tmp/cache HF_HOME=/tmp/hub
 # The commands run in any POSIX shell: images in the format of OCI have no instruction SHELL.
 RUN mkdir /pulled && echo "$MODELS" > /tmp/names \
@@ -104,7 +108,7 @@ LABEL org.opencontainers.image.licenses="${LICENSES}${TERMS}"
 COPY --from=pulled --chmod=755 /pulled/ /models/
 ENV DRAGOMAN_BUNDLE=${SERVED:-${DRAGOMAN_BUNDLE}}
 COPY --from=cpu-dependencies /opt/dragoman /opt/dragoman
-COPY --from=code /code /opt/dragoman
+COPY --from=serving-code /code /opt/dragoman
 USER 10001:10001
 
 # CUDA and cuDNN come from PyPI with ONNX Runtime; the driver comes from the host.
@@ -115,7 +119,7 @@ FROM serving AS cuda
 # Rejects bundles for a CPU, so that no GPU is idle unnoticed. BUNDLES must contain a bundle of the variant `cuda`.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility DRAGOMAN_DEVICE=cuda
 COPY --from=cuda-dependencies /opt/dragoman /opt/dragoman
-COPY --from=code /code /opt/dragoman
+COPY --from=serving-code /code /opt/dragoman
 USER 10001:10001
 
 FROM build AS train-dependencies

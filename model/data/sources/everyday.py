@@ -11,9 +11,14 @@ EVERYDAY = Path(__file__).parents[2] / "everyday"
 
 
 def read_everyday(pattern: str, language: str) -> Iterator[tuple[str, str]]:
-    """Yields English and another side of the rows of matching tables; raises CorpusError if a row lacks a language."""
+    """Yields English and another side of the rows of matching tables.
+
+    Raises CorpusError if there are none, as in images that serve, or if a row lacks a language.
+    """
     column = LANGUAGES.index(language)
-    for path in sorted(EVERYDAY.glob(pattern)):
+    if not (paths := sorted(EVERYDAY.glob(pattern))):
+        raise CorpusError(f"{EVERYDAY / pattern}: no such file: expected a clone, a wheel or the image `train`")
+    for path in paths:
         for number, line in enumerate(read_lines(path), start=1):
             cells = line.split("\t")
             if len(cells) != len(LANGUAGES) or not all(map(str.strip, cells)):

@@ -111,6 +111,12 @@ def test_an_incomplete_row_of_everyday_sentences_is_named(archives: Path) -> Non
         write(archives)
 
 
+def test_an_installation_without_everyday_sentences_names_those_that_have_them(archives: Path) -> None:
+    (archives.parent / "everyday").rename(archives.parent / "elsewhere")
+    with pytest.raises(SystemExit, match=r"everyday/held_out/\S+: no such file: expected a clone, a wheel or the image"):
+        write(archives)
+
+
 def test_nothing_is_written_if_an_archive_is_broken(archives: Path) -> None:
     (archives / "guide-1.1-py3-none-any.whl").write_bytes(b"PK")
     with pytest.raises(SystemExit, match=r"guide-1\.1-py3-none-any\.whl: cannot be read"):
