@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: included site figures setup conformance nginx helm chromium postgresql clients demo quality test reliability endurance evictions everything fetches floods fmt foreign fuzz check types lint contracts shape scripts bench real-models capacity soak protos locks tables
+.PHONY: included site pages figures setup conformance nginx helm chromium postgresql clients demo quality test reliability endurance evictions everything fetches floods fmt foreign fuzz check types lint contracts shape scripts bench real-models capacity soak protos locks tables
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -238,6 +238,11 @@ protos: setup
 # The pages as a site with search, in build/site; a dead link or a page without a place in mkdocs.yml fails it.
 site: .venv/site
 	$(BIN)/mkdocs build --strict
+
+# The site of this version on the local branch gh-pages, next to those of older versions.
+pages: .venv/site
+	PATH=$(CURDIR)/$(BIN):$$PATH mike deploy --update-aliases $$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) latest
+	$(BIN)/mike set-default latest
 
 .venv/site: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

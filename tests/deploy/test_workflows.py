@@ -15,7 +15,7 @@ WORKFLOWS: dict[str, dict[str, Any]] = {name: yaml.safe_load(text) for name, tex
 # Jobs that publish, and what they write.
 ATTESTATION = {"id-token", "attestations"}
 WRITERS = {"distributions": {"contents", *ATTESTATION}, "images": {"packages", *ATTESTATION}}
-WRITERS |= {"index": WRITERS["images"], "pypi": {"id-token"}, "analyze": {"security-events"}}
+WRITERS |= {"index": WRITERS["images"], "pypi": {"id-token"}, "pages": {"contents"}, "analyze": {"security-events"}}
 
 each_workflow = pytest.mark.parametrize("name", list(WORKFLOWS))
 
@@ -54,11 +54,12 @@ def test_a_checkout_leaves_no_token_behind(name: str) -> None:
 def test_publishing_waits_for_all_tests() -> None:
     found = jobs("release.yml")
     assert found["ci"]["uses"] == "./.github/workflows/ci.yml"
-    for job in (job for name, job in found.items() if name in WRITERS):
+    for name in found.keys() & WRITERS.keys():
+        job = found[name]
         needs = job["needs"]
         assert "ci" in (found[needs]["needs"] if isinstance(needs, str) else needs)
         signing = ("attest-build-provenance@", "gh-action-pypi-publish@")
-        assert any(action in step.get("uses", "") for step in job["steps"] for action in signing)
+        assert name == "pages" or any(action in step.get("uses", "") for step in job["steps"] for action in signing)
 
 
 def test_nothing_is_published_with_a_password_for_pypi() -> None:

@@ -1,6 +1,7 @@
 """The site of the documentation, as `make site` builds it: files, search, and no other origin."""
 
 import functools
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,20 +18,23 @@ from tests.support.paths import ROOT
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the site, built with every warning as an error."""
+    """The address of the site as one of two versions, built with every warning as an error."""
     folder = tmp_path_factory.mktemp("site")
-    command = [str(Path(sys.executable).with_name("mkdocs")), "build", "--strict", "--site-dir", str(folder)]
+    command = [str(Path(sys.executable).with_name("mkdocs")), "build", "--strict", "--site-dir", str(folder / "0.1.0")]
     subprocess.run(command, cwd=ROOT, check=True)
+    versions = [{"version": name, "title": name, "aliases": []} for name in ("0.2.0", "0.1.0")]
+    (folder / "versions.json").write_text(json.dumps(versions))
     with serving(functools.partial(SimpleHTTPRequestHandler, directory=folder)) as address:
-        yield f"{address}/"
+        yield f"{address}/0.1.0/"
 
 
-def test_the_site_finds_words_has_linked_files_and_loads_nothing_from_elsewhere(browser: Browser, site: str) -> None:
+def test_the_site_finds_words_has_versions_and_linked_files_and_loads_nothing_from_elsewhere(browser: Browser, site: str) -> None:
     opened = browser.new_page()
     opened.set_default_timeout(120_000)  # the references are long, and the processor may be busy
     hosts: set[str] = set()
     opened.on("request", lambda request: hosts.add(httpx.URL(request.url).host))
     opened.goto(site)
+    expect(opened.locator(".md-version")).to_contain_text("0.2.0")
     expect(opened.locator(".md-search-result__meta")).to_have_text("Type to start searching")
     opened.locator("[data-md-component=search-query]").press_sequentially("dragoman_build_info")
     expect(opened.locator(".md-search-result")).to_contain_text("metrics")
