@@ -28,7 +28,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"{address}/0.1.0/"
 
 
-def test_the_site_finds_words_has_versions_and_linked_files_and_loads_nothing_from_elsewhere(browser: Browser, site: str) -> None:
+def test_the_site_has_search_files_and_versions_and_loads_nothing_from_elsewhere(browser: Browser, site: str) -> None:
     opened = browser.new_page()
     opened.set_default_timeout(120_000)  # the references are long, and the processor may be busy
     hosts: set[str] = set()

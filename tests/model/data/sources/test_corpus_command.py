@@ -113,7 +113,7 @@ def test_an_incomplete_row_of_everyday_sentences_is_named(archives: Path) -> Non
 
 def test_an_installation_without_everyday_sentences_names_those_that_have_them(archives: Path) -> None:
     (archives.parent / "everyday").rename(archives.parent / "elsewhere")
-    with pytest.raises(SystemExit, match=r"everyday/held_out/\S+: no such file: expected a clone, a wheel or the image"):
+    with pytest.raises(SystemExit, match=r"everyday/held_out/\S+: no such file: expected a clone, a wheel or"):
         write(archives)
 
 
