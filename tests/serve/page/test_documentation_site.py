@@ -22,8 +22,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("site")
     command = [str(Path(sys.executable).with_name("mkdocs")), "build", "--strict", "--site-dir", str(folder / "0.1.0")]
     subprocess.run(command, cwd=ROOT, check=True)
-    versions = [{"version": name, "title": name, "aliases": []} for name in ("0.2.0", "0.1.0")]
-    (folder / "versions.json").write_text(json.dumps(versions))
+    listed = [{"version": name, "title": name, "aliases": list[str]()} for name in ("0.2.0", "0.1.0")]
+    (folder / "versions.json").write_text(json.dumps(listed))
     with serving(functools.partial(SimpleHTTPRequestHandler, directory=folder)) as address:
         yield f"{address}/0.1.0/"
 
