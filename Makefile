@@ -5,12 +5,9 @@ INSTALL := $(BIN)/pip install --disable-pip-version-check --no-compile -c constr
 DEMO ?= demo
 SOAK_SECONDS ?= 60
 FLOOD_SECONDS ?= 60
-BENCH_RUN ?= bundles/multi30k-en-de
-BENCH_DATA ?= multi30k:en-de
-BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: included site pages figures setup conformance nginx helm chromium postgresql clients demo quality test reliability endurance evictions everything fetches floods fmt foreign fuzz check types lint contracts shape scripts bench real-models capacity soak protos locks tables
+.PHONY: included site pages figures setup conformance nginx helm chromium postgresql clients demo quality test reliability endurance evictions everything fetches floods fmt foreign fuzz check types lint contracts shape scripts measurements real-models capacity soak protos locks tables
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -174,6 +171,7 @@ lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python .ci/words.py
+	$(BIN)/python .ci/measured.py
 
 contracts: setup
 	$(BIN)/lint-imports --no-logo
@@ -192,11 +190,10 @@ fmt: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# Compares engines and server with baselines, and fills in docs/measurements/benchmarks.md. Takes hours; ROUNDS=2 is faster.
-bench: setup
-	$(BIN)/dragoman bench offline --set run=$(BENCH_RUN) $(BENCH_OPTIONS)
-	$(BIN)/dragoman bench online --set run=$(BENCH_RUN) $(BENCH_OPTIONS)
-	$(BIN)/dragoman bench service --set bundle=$(BENCH_RUN) $(BENCH_OPTIONS)
+# Measures what docs/measurements states and fills in its tables, on a quiet machine; a later call continues. Takes an hour;
+# ONLY="offline service" measures these, by their names in benchmarks/measurements.yaml.
+measurements: setup
+	$(BIN)/python -m benchmarks.measurements $(ONLY)
 
 # Proves public models, one of each kind; needs a network. ALL=1 adds large ones, without limits of time and size.
 real-models: setup

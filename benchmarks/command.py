@@ -12,7 +12,7 @@ from benchmarks.harness.plan import BenchmarkPlan
 from benchmarks.harness.report import ReportFiles
 from dragoman.model.provenance import Provenance, command_line
 
-Question = Literal["offline", "online", "service", "profile", "memories"]
+Question = Literal["offline", "service", "translate", "profile", "memories"]
 # Where a plan is, if not in a module of its name.
 _PLACES = {"memories": "features.memories"}
 # The settings of a plan are joined with commas on the command line and in the environment, and may contain commas.
@@ -27,9 +27,9 @@ Settings = Annotated[
 class BenchCommand(BaseSettings):
     """Answers a question about speed by a measurement, and compares Dragoman with other systems.
 
-    offline: the engine and other inference libraries: throughput, latency, memory and quality. online: servers under
-    the same open-loop load. service: the overhead of the service over its engine. profile: the phases of an engine
-    step. memories: look-ups in a translation memory, and its import.
+    offline: the engine and other inference libraries: throughput, latency, memory and quality. service: the overhead
+    of the service over its engine. translate: `dragoman translate` of a file. profile: the phases of an engine step.
+    memories: look-ups in a translation memory, and its import.
 
     The plan of a question has its parameters: the models, the systems and the load. --show-plan prints it with its
     defaults. --plan and --set override them. All systems take turns in every round. A table shows the median of the
@@ -48,7 +48,6 @@ class BenchCommand(BaseSettings):
     )
     rounds: int | None = Field(None, ge=1, description="turns of each system; default: as in the plan")
     out: Path = Field(Path("bench"), description="folder for QUESTION.md and QUESTION.json")
-    document: Path | None = Field(None, description="Markdown file; the tables replace its <!-- QUESTION --> section")
     show_plan: bool = Field(False, description="print the plan with its defaults, and exit")
 
     def cli_cmd(self) -> None:
@@ -61,7 +60,7 @@ class BenchCommand(BaseSettings):
             print(question.describe())
             return
         rounds = [] if self.rounds is None else [f"rounds={self.rounds}"]
-        files = ReportFiles(self.question, self.out, self.document)
+        files = ReportFiles(self.question, self.out)
         plan = question.read(self.plan, [*self.set, *rounds])
         files.prepare()
         report = plan.measure()

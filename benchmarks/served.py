@@ -52,22 +52,12 @@ SENTENCES_OF_A_CLIENT = 20
 STATE_TIMEOUT_SECONDS = 60.0
 
 
-class ServersPlan(BenchmarkPlan):
-    """The CPUs of a benchmark of servers."""
+class BusyPlan(BenchmarkPlan):
+    """The parameters of a benchmark of servers with closed-loop clients."""
 
     server_cpus: Cpus = Field((0,), description="CPUs of every server")
     generator_cpus: Cpus = Field((1,), description="CPUs of the clients")
     processes: int = Field(1, ge=1, description="processes of the clients")
-
-    @property
-    def cpus(self) -> str:
-        """The numbers of CPUs, for the report."""
-        return f"CPUs of the servers: {len(set(self.server_cpus))}, of the clients: {len(set(self.generator_cpus))}"
-
-
-class BusyPlan(ServersPlan):
-    """The parameters of a benchmark with closed-loop clients."""
-
     bundle: Path = Field(description="bundle to serve")
     data: str | None = Field(
         None, description="test data as in `dragoman evaluate`; null: the golden sentences of the bundle"
@@ -75,6 +65,11 @@ class BusyPlan(ServersPlan):
     clients: int = Field(64, ge=1, description="closed-loop clients that keep the servers busy")
     seconds: float = Field(6.0, gt=0, description="measured part of a turn")
     warm_up_seconds: float = Field(2.0, gt=0, description="warm-up before the measured part of a turn")
+
+    @property
+    def cpus(self) -> str:
+        """The numbers of CPUs, for the report."""
+        return f"CPUs of the servers: {len(set(self.server_cpus))}, of the clients: {len(set(self.generator_cpus))}"
 
 
 class ServedSentence(NamedTuple):

@@ -155,8 +155,8 @@ class LoadSession:
         """Runs the scenario, and returns the result of each phase."""
         return await self._measure(title, draw_plan(self.scenario, self.sentences, self.scenario.seed))
 
-    async def find_capacity(self, title: str, *, curve: bool = True) -> CapacityResult:
-        """Searches the capacity from the rate of the first phase on. With `curve`, measures rates around it too."""
+    async def find_capacity(self, title: str) -> CapacityResult:
+        """Searches the capacity from the rate of the first phase on, and measures rates around it."""
         scenario, tried = self.scenario, list[tuple[float, RunResult]]()
 
         async def measure_rate(rate: float) -> RunResult:
@@ -174,7 +174,7 @@ class LoadSession:
         trials = [result for _, result in tried]
         higher = [result.void for rate, result in tried if rate > (found or 0.0)]
         void = higher[-1] if higher and None not in higher else None
-        rates = [share * found for share in CURVE_SHARES] if curve and found is not None else []
+        rates = [share * found for share in CURVE_SHARES] if found is not None else []
         points = [await measure_rate(rate) for rate in rates]
         objective = scenario.objective
         return CapacityResult(str(objective), objective.latency_seconds, found, trials, points, void)

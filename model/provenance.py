@@ -16,6 +16,9 @@ from pydantic import BaseModel, SecretStr
 
 from dragoman.model.versions import installed_versions
 
+# Instructions that name the speed of a processor, the fastest first; virtual machines hide its model.
+INSTRUCTIONS = {"amx_int8": "AMX", "avx512_vnni": "AVX-512", "avx2": "AVX2"}
+
 
 class MarkError(Exception):
     """A text does not have exactly one place of this name."""
@@ -28,7 +31,8 @@ def fill(text: str, name: str, content: str) -> str:
     _, _, after = rest.partition(end)
     if text.count(begin) != 1 or text.count(end) != 1 or end not in rest:
         raise MarkError(f"expected {begin} followed by {end}, each once")
-    return f"{before}{begin}\n\n{content.strip()}\n\n{end}{after}"
+    lines = content.strip("\n")
+    return f"{before}{begin}\n\n{lines}\n\n{end}{after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,11 @@ class Provenance:
 
         Libraries that are not installed are skipped. `threads` has kind and number, as in `PyTorch threads: 2`.
         """
-        versions = {"Python": platform.python_version(), **installed_versions(libraries)}
+        versions = installed_versions(["dragoman"]) | {"Python": platform.python_version()}
+        versions |= installed_versions(libraries)
         return cls(
             command,
-            f"{_processor()}, CPUs: {os.cpu_count()}, {threads}",
+            f"{processor()}, CPUs: {os.cpu_count()}, {threads}",
             ", ".join(f"{name} {version}" for name, version in versions.items()),
             datetime.now(UTC).date().isoformat(),
         )
@@ -84,11 +89,13 @@ def _defaults(section: BaseModel) -> dict[str, object]:
     return {name: info.default for name, info in type(section).model_fields.items()}
 
 
-def _processor() -> str:
-    """Returns the name of the processor if the system reports it, else the architecture."""
+def processor() -> str:
+    """Returns name and best instructions of the processor if the system reports them, else the architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
+    found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    flags = found.get("flags", "").split()
+    instructions = next((f" with {name}" for flag, name in INSTRUCTIONS.items() if flag in flags), "")
+    return f"{found.get('model name') or platform.processor() or platform.machine()}{instructions}"

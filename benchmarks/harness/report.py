@@ -1,4 +1,4 @@
-"""Measured figures and their files: tables in Markdown, all figures in JSON, a section of a document.
+"""Measured figures and their files: tables in Markdown, all figures in JSON.
 
 Figures become a median and their range. A ratio of two columns is taken within each round, so that other load on the
 machine affects both figures alike.
@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.harness.errors import BenchmarkError
-from dragoman.model.errors import reason_of
 from dragoman.model.markup_table import markup_table
-from dragoman.model.provenance import MarkError, Provenance, fill
+from dragoman.model.provenance import Provenance
 
 # Smaller figures have one decimal or two, so that they have about three digits.
 FINE, FINEST = 100, 10
@@ -97,15 +96,13 @@ class Report:
 
 
 class ReportFiles(NamedTuple):
-    """The files NAME.md and NAME.json in a folder, and a document with a section from `<!-- NAME -->`, if any."""
+    """The files NAME.md and NAME.json in a folder."""
 
     name: str
     folder: Path
-    document: Path | None
 
     def prepare(self) -> None:
-        """Creates the folder and checks the section before a long measurement; raises BenchmarkError if it cannot."""
-        self._filled("")
+        """Creates the folder before a long measurement; raises BenchmarkError if it cannot."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -119,15 +116,5 @@ class ReportFiles(NamedTuple):
         try:
             (self.folder / f"{self.name}.md").write_text(text, encoding="utf-8")
             (self.folder / f"{self.name}.json").write_text(f"{figures}\n", encoding="utf-8")
-            if self.document is not None:
-                self.document.write_text(self._filled(text), encoding="utf-8")
         except OSError as error:
             raise BenchmarkError(f"{error.filename}: expected a writable file: {error.strerror}") from error
-
-    def _filled(self, content: str) -> str:
-        if self.document is None:
-            return ""
-        try:
-            return fill(self.document.read_text(encoding="utf-8"), self.name, content)
-        except (OSError, MarkError) as error:
-            raise BenchmarkError(f"document: {self.document}: {reason_of(error)}") from error

@@ -192,7 +192,7 @@ class ModelsPlan(BenchmarkPlan):
 
     run: Path | None = Field(None, description="training run or bundle of a second, trained model")
     data: str = Field("multi30k:en-de", description="test data as in `dragoman evaluate`")
-    random: TransformerConfig = Field(BASE, description="shape of the random model")
+    random: TransformerConfig | None = Field(BASE, description="shape of the random model; null: only that of the run")
     vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MAX_TOKENS, description="tokens of the random model")
     sentences: int | None = Field(None, gt=0, description="number of sentences; null: all")
     marian: bool = Field(False, description="only a random model of Marian's kind, as bergamot and marian need it")
@@ -201,6 +201,8 @@ class ModelsPlan(BenchmarkPlan):
     def _check_models(self) -> Self:
         if self.marian and self.run is not None:
             raise ValueError(f"run: {self.run}: expected null with marian=true, which has one random model only")
+        if self.random is None and self.run is None:
+            raise ValueError("random: expected a shape without a run, got null")
         return self
 
     def corpus(self) -> Corpus:
@@ -209,15 +211,18 @@ class ModelsPlan(BenchmarkPlan):
         return corpus.select(range(min(len(corpus), self.sentences or len(corpus))))
 
     def models(self) -> list[tuple[ComparedModel, list[SourceSentence]]]:
-        """Returns the model of the run, if given, and a random model, with their sentences."""
-        if self.marian:
+        """Returns the model of the run and a random model, those that are given, with their sentences."""
+        if self.marian and self.random:
             made = random_model(self.random, self.vocabulary_size, marian=True)
             return [(made, draw_sources(self.sentences or STUDENT_SENTENCES, self.vocabulary_size))]
         corpus = self.corpus()
         trained = None if self.run is None else trained_model(self.run)
+        found = [] if trained is None else [(trained, trained.sentences(corpus))]
+        if self.random is None:
+            return found
         random = random_model(self.random, self.vocabulary_size)
         made_up = draw_sentences(RANDOM_SEED, lengths_of(corpus, trained), self.vocabulary_size, EOS_ID)
-        return [*([] if trained is None else [(trained, trained.sentences(corpus))]), (random, random.checked(made_up))]
+        return [*found, (random, random.checked(made_up))]
 
 
 def lengths_of(corpus: Corpus, model: ComparedModel | None) -> list[tuple[int, int]]:

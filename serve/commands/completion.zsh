@@ -129,9 +129,8 @@ _shtab_dragoman_bench_options=(
   "*--set[A field of the plan, as random.d_model\=64\; repeat it for several fields]:KEY=VALUE:"
   "--rounds[Turns of each system]:N:"
   "--out[Folder for QUESTION.md and QUESTION.json]:FOLDER:_files -/"
-  "--document[Markdown file\; the tables replace its \<\!-- QUESTION --\> section]:FILE:_files"
   {--show-plan,--no-show-plan}"[Print the plan with its defaults, and exit]"
-  ":What to measure:(offline online service profile memories)"
+  ":What to measure:(offline service translate profile memories)"
 )
 
 # guard to ensure default positional specs are added only once per session

@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 
 CASES = cases(__file__)
 
-QUESTIONS = ("offline", "online", "service", "profile", "memories")
+QUESTIONS = ("offline", "service", "translate", "profile", "memories")
 TINY = {"steps": 9, "source_tokens": 3, "target_tokens": 3, "rows": [1, 2]}
 needs_library = pytest.mark.skipif(library_path() is None, reason="needs the native library")
 
@@ -31,13 +31,10 @@ def test_a_question_is_measured_as_planned_and_written_with_its_provenance(
     int8_bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump({**TINY, "bundle": str(int8_bundle.folder)}), encoding="utf-8")
-    document = tmp_path / "document.md"
-    document.write_text("<!-- profile --><!-- /profile -->", encoding="utf-8")
-    plan, where = str(tmp_path / "plan.yaml"), ["--out", str(tmp_path / "out"), "--document", str(document)]
+    plan, where = str(tmp_path / "plan.yaml"), ["--out", str(tmp_path / "out")]
     command_line.run("bench", ["profile", "--plan", plan, "--set", "steps=3", "--rounds", "2", *where])
     text = (tmp_path / "out" / "profile.md").read_text(encoding="utf-8")
     assert text in capsys.readouterr().out
-    assert text.strip() in document.read_text(encoding="utf-8")
     assert f"Measured by `dragoman bench profile --plan {tmp_path}/plan.yaml --set steps=3 " in text
     written = yaml.safe_load((tmp_path / "out" / "profile.json").read_text(encoding="utf-8"))
     assert (written["plan"]["rounds"], written["plan"]["steps"], written["plan"]["rows"]) == (2, 3, [1, 2])
@@ -50,14 +47,6 @@ def test_the_plans_of_the_repository_are_valid(plan: Path) -> None:
     from benchmarks.offline import OfflinePlan  # noqa: PLC0415 - slow
 
     OfflinePlan.read(plan, [])
-
-
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_a_question_with_a_section_in_the_documentation_is_written_there(question: str) -> None:
-    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "measurements").glob("*.md")]
-    documented = [page for page in pages if f"<!-- {question} -->" in page]
-    assert all(page.count(f"<!-- /{question} -->") == 1 for page in documented)
-    assert documented or question == "profile"
 
 
 def test_a_missing_library_is_reported_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

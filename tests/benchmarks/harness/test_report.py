@@ -61,28 +61,19 @@ def test_a_table_has_text_before_and_notes_after_and_empty_cells_for_missing_fig
 
 
 def test_files_have_the_tables_and_all_rounds(tmp_path: Path) -> None:
-    document = tmp_path / "document.md"
-    document.write_text("before <!-- speed --> old <!-- /speed --> after", encoding="utf-8")
-    files = ReportFiles("speed", tmp_path / "out" / "deep", document)
+    files = ReportFiles("speed", tmp_path / "out" / "deep")
     files.prepare()
     report = Report([Table("a", COLUMNS), Table("b", COLUMNS)], "threads: 1", details={"more": [1]})
     files.write(report, {"rounds": 3}, PROVENANCE)
     text = (files.folder / "speed.md").read_text(encoding="utf-8")
     assert text == f"{report.tables[0]}\n\n{report.tables[1]}\n\n{PROVENANCE}\n"
-    assert document.read_text(encoding="utf-8") == f"before <!-- speed -->\n\n{text.strip()}\n\n<!-- /speed --> after"
     figures = json.loads((files.folder / "speed.json").read_text(encoding="utf-8"))
     assert (figures["plan"], figures["details"]) == ({"rounds": 3}, {"more": [1]})
     assert figures["provenance"]["machine"] == "a machine"
     assert figures["tables"][1]["columns"] == COLUMNS
 
 
-def test_a_document_without_the_section_is_rejected_before_measuring(tmp_path: Path) -> None:
-    (tmp_path / "document.md").write_text("no section", encoding="utf-8")
-    with pytest.raises(BenchmarkError, match=r"document\.md: expected <!-- speed -->"):
-        ReportFiles("speed", tmp_path, tmp_path / "document.md").prepare()
-
-
 def test_a_folder_that_cannot_be_created_is_rejected_before_measuring(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BenchmarkError, match="file: expected a writable folder"):
-        ReportFiles("speed", tmp_path / "file", None).prepare()
+        ReportFiles("speed", tmp_path / "file").prepare()
