@@ -1,9 +1,12 @@
-// Calls of kernels with vectors of exactly the right size, so that a sanitizer finds what lies beyond.
+// Calls of kernels with vectors of exactly the right size, so that a sanitizer finds what lies beyond; and what several checks
+// share: widths, names, and the 8-bit form of a row by scalar code.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "kernels/kernels.hpp"
@@ -28,6 +31,32 @@ using dragoman::round_up;
 using Floats = std::vector<float>;
 
 inline std::size_t at(Index i) { return static_cast<std::size_t>(i); }
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr Index kWidths[] = {1, 3, 4, 7, 15, 16, 17, 31, 33, 64, 70, 100, 130, 256, 515};
+
+inline std::string name(const Kernels& kernels, const char* what, std::initializer_list<Index> sizes) {
+  std::string text = std::string(kernels.name) + " " + what;
+  for (Index size : sizes) text += " " + std::to_string(size);
+  return text;
+}
+
+// The bits of a row's 8-bit form: integers and scale.
+struct Quantized {
+  std::vector<int> q;
+  float scale;
+};
+
+inline Quantized quantized(const float* x, Index n) {
+  float largest = 0.0f;
+  for (Index i = 0; i < n; ++i)
+    largest = std::isnan(x[i]) || std::isnan(largest) ? NAN : std::max(largest, std::fabs(x[i]));
+  Quantized r{std::vector<int>(at(n)), std::isfinite(largest) ? largest / 127.0f : NAN};
+  const float factor = std::isfinite(largest) && largest > 1e-36f ? 127.0f / largest : 0.0f;
+  for (Index i = 0; i < n; ++i)
+    if (std::isfinite(x[i])) r.q[at(i)] = static_cast<int>(std::nearbyint(x[i] * factor));
+  return r;
+}
 
 // A matrix in 8 bits and in float, in the layouts of the kernels and plain: [N, K].
 struct Matrix {

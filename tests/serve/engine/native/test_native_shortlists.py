@@ -107,8 +107,8 @@ def test_company_changes_no_real_text(monkeypatch: pytest.MonkeyPatch, *, thorou
     lines = (ROOT / "model/everyday/sentences/days.tsv").read_text().splitlines()[: 2048 if thorough else 8]
     options, read = SearchOptions(128, shortlist=bundle.manifest.shortlist is not None), Reader(bundle)
     specs = [(read.source_ids(("en", "de"), line.partition("\t")[0]), options) for line in lines]
-    for first in range(0, len(specs), 256):
-        assert differing(bundle, specs[first : first + 256], monkeypatch) == {0}
+    for first in range(0, len(specs), 64):
+        assert differing(bundle, specs[first : first + 64], monkeypatch) == {0}
 
 
 def test_the_fallback_of_the_operators_finds_the_same_tokens(listed: Listed, monkeypatch: pytest.MonkeyPatch) -> None:
