@@ -1,4 +1,4 @@
-"""Measures 8-bit products or decoder steps: `python -m benchmarks.costs.kernels [kernels | steps [SHAPE]]`."""
+"""Measures products, steps, or a sentence: `python -m benchmarks.costs.kernels [kernels | steps [SHAPE] | lone]`."""
 
 import subprocess
 import sys

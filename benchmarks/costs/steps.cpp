@@ -2,13 +2,13 @@
 //
 // A translation has 16 source and 24 target tokens. Lists hold random tokens; the time of a step has its share of their
 // copies. Beams do not branch here.
-#include <time.h>
-
 #include <cstdio>
+#include <ctime>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "model/decoder.hpp"
@@ -19,11 +19,7 @@ namespace {
 
 constexpr Index kSourceTokens = 16, kTargetTokens = 24, kBestTokens = 8;
 
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
+double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 // Random weights in the order in which the decoder reads them.
 class Weights {
@@ -179,27 +175,22 @@ Config shape(Index d_model, Index d_ff, Index heads, Index layers, Index vocabul
 
 // The first argument selects the shapes whose names begin with it.
 int main(int count, char** arguments) {
-  struct Case {
-    const char* name;
-    Config config;
-  } cases[] = {{"small", shape(128, 256, 4, 4, 12000, false)}, {"included", shape(192, 768, 4, 2, 8000, false)},
-               {"tiny", shape(256, 1536, 8, 2, 32000, true)}, {"base", shape(512, 2048, 8, 6, 32000, false)},
-               {"opus-mt", shape(512, 2048, 8, 6, 58101, false)}};
-  struct Load {
-    const char* name;
-    Index rows, rows_of_source;
-  } loads[] = {{"64 rows", 64, 1}, {"16 beams of 4", 64, 4}, {"1 row", 1, 1}, {"1 beam of 4", 4, 4}};
+  const std::pair<const char*, Config> cases[] = {
+      {"small", shape(128, 256, 4, 4, 12000, false)}, {"included", shape(192, 768, 4, 2, 8000, false)},
+      {"tiny", shape(256, 1536, 8, 2, 32000, true)}, {"base", shape(512, 2048, 8, 6, 32000, false)},
+      {"opus-mt", shape(512, 2048, 8, 6, 58101, false)}};
+  const std::tuple<const char*, Index, Index> loads[] = {  // rows, and rows of a source
+      {"64 rows", 64, 1}, {"16 beams of 4", 64, 4}, {"1 row", 1, 1}, {"1 beam of 4", 4, 4}};
   std::printf("%s, us per step; in brackets: times the step without lists\n", chosen_kernels().name);
-  for (const Case& each : cases) {
-    if (count > 1 && std::string(each.name).rfind(arguments[1], 0) != 0) continue;
-    Model model(each.config, 64);
-    for (const Load& load : loads) {
-      const double whole = model.step_microseconds(load.rows, load.rows_of_source, 0);
-      std::printf("%s, %s: whole %.1f", each.name, load.name, whole);
+  for (const auto& [name, config] : cases) {
+    if (count > 1 && std::string(name).rfind(arguments[1], 0) != 0) continue;
+    Model model(config, 64);
+    for (const auto& [load, rows, rows_of_source] : loads) {
+      const double whole = model.step_microseconds(rows, rows_of_source, 0);
+      std::printf("%s, %s: whole %.1f", name, load, whole);
       for (const Index share : {32, 16, 8, 4, 2}) {
-        const double listed = model.step_microseconds(load.rows, load.rows_of_source, each.config.vocabulary / share);
+        const double listed = model.step_microseconds(rows, rows_of_source, config.vocabulary / share);
         std::printf("  1/%td %.1f (%.2f)", share, listed, listed / whole);
-        std::fflush(stdout);
       }
       std::printf("\n");
     }
