@@ -1,8 +1,8 @@
 """`make measurements`: runs the commands of measurements.yaml, and fills in their places in docs/measurements.
 
 A result in build/measurements counts while its commands, the version, the processor and the commit that changed its
-`files` last stay the same. So a call continues an interrupted one. The output of a command is Markdown if it ends with
-the line of its provenance, as `dragoman bench` prints it; other output gets that line here.
+`files` last stay the same. So a call continues an interrupted one. `dragoman bench` prints Markdown with the line of its
+provenance. The output of other commands becomes a block of code, and gets that line here.
 """
 
 import argparse
@@ -33,7 +33,8 @@ MAX_BUSY_SHARE, BUSY_SECONDS = 0.05, 5.0
 class Measurement(Section):
     """What fills in the place `measured: NAME` of a page.
 
-    The commands are lines of a shell in the root of the repository. Of their output, lines that match `lines` are kept.
+    The commands are lines of a shell in the root of the repository. Of an output that is no Markdown, lines that match
+    `lines` are kept.
     """
 
     page: str
@@ -58,7 +59,7 @@ class Measurement(Section):
             process = ["bash", "-euo", "pipefail", "-c", command]
             output = subprocess.run(process, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE)  # noqa: S603 - those of the plan
             text = output.stdout.decode()
-            if "\nMeasured by `" not in text:
+            if self.lines or "\nMeasured by `" not in text:
                 kept = "\n".join(line for line in text.splitlines() if re.search(self.lines, line))
                 provenance = Provenance.now(command, LIBRARIES, "all threads")
                 text = f"{textwrap.indent(kept, ' ' * 4)}\n\n{provenance}" if kept else ""
