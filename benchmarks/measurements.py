@@ -1,8 +1,8 @@
 """`make measurements`: runs the commands of measurements.yaml, and fills in their places in docs/measurements.
 
 A result in build/measurements counts while its commands, the version, the processor and the commit that changed its
-`files` last stay the same. So a call continues an interrupted one. `dragoman bench` prints Markdown with the line of its
-provenance. The output of other commands becomes a block of code, and gets that line here.
+`files` last stay the same. So a call continues an interrupted one. `dragoman bench` prints Markdown with the line of
+its provenance. The output of other commands becomes a block of code, and gets that line here.
 """
 
 import argparse
