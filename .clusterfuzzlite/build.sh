@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds each harness of fuzz/ as a program in $OUT, with its inputs and its dictionary. It has not been run yet.
 set -euo pipefail
-pip3 install --constraint constraints.txt .
+pip3 install --constraint constraints.txt '.[pdf]'
 for corpus in fuzz/corpus/*/; do
   name=$(basename "$corpus")
   if [ "$name" = record_reader ]; then
@@ -11,7 +11,7 @@ for corpus in fuzz/corpus/*/; do
   else
     printf 'import sys\n\nfrom fuzz.__main__ import main\n\nmain("%s", sys.argv[1:])\n' "$name" >"${name}_fuzzer.py"
     compile_python_fuzzer "${name}_fuzzer.py" --paths . --hidden-import "fuzz.$name" --add-data "$corpus:$corpus" \
-      --collect-data dragoman
+      --collect-data dragoman --collect-all pypdfium2_raw
   fi
   python3 -m zipfile --create "$OUT/${name}_fuzzer_seed_corpus.zip" "$corpus"*
   if [ -f "fuzz/$name.dict" ]; then
