@@ -46,6 +46,8 @@ def read_pattern(text: str, *, markup: bool = False) -> Pattern:
     text = " ".join(unicodedata.normalize("NFC", text).split())
     if not (_SPECIAL.search(text) or (markup and "&" in text)):
         return Pattern(text)
+    if not (_PLACEHOLDER.search(text) or markup):
+        return Pattern(_NUMBERS.sub(_NUMBER, text), tuple(_NUMBERS.findall(text)))
     parts = list(_marked_parts(text) if markup else _parts(text, _ALL))
     shape = "".join(part.slot or part.text for part in parts)
     return Pattern(shape, tuple(part.text for part in parts if part.slot))

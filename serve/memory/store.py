@@ -20,19 +20,30 @@ from dragoman.serve.errors import ForbiddenError, InvalidRequestError, MemoryNot
 from dragoman.serve.host.state import State, largest_share
 from dragoman.serve.memory.entry import MAX_LANGUAGE_CHARACTERS, Client, Entry, Pair, Suggestion
 from dragoman.serve.memory.pattern import Pattern, read_pattern
-from dragoman.serve.memory.similar import MAX_CHARACTERS, add_to_index, find_candidates, prune_index, similarity_of
+from dragoman.serve.memory.similar import (
+    MAX_CANDIDATES,
+    MAX_CHARACTERS,
+    add_to_index,
+    find_candidates,
+    prune_index,
+    similarity_of,
+)
 from dragoman.serve.memory.tables import (
+    CHOSEN,
     COLUMNS,
     ENTRIES,
     MAX_NAME_CHARACTERS,
     MEMORIES,
+    POSTINGS,
     SHARED,
-    SHINGLES,
     SHOWN,
     SIZE,
     TABLES,
     TEXTS,
+    USABLE,
     VERSION,
+    any_of,
+    insert_rows,
 )
 
 MAX_TEXT_CHARACTERS = 10_000
@@ -59,31 +70,36 @@ class Memory(NamedTuple):
     changed_seconds: float
 
 
-def _any_of(name: str, kind: type[sa.types.TypeEngine[Any]] = sa.Text) -> sa.Select[Any]:
-    """Returns a query for the keys of a parameter, a dictionary: for any number of them, the database has one query."""
-    key = sa.func.json_each(sa.bindparam(name, type_=sa.JSON)).table_valued("key").c.key
-    return sa.select(sa.cast(key, kind))
-
-
 # What each request asks. A query takes a millisecond to build, a multiple of its execution.
-_USABLE = MEMORIES.c.account.in_(_any_of("accounts"))
 _SHARED = (MEMORIES.c.account == SHARED).label("shared")
-_LISTED = sa.select(*(MEMORIES.c.get(name, _SHARED) for name in Memory._fields)).where(_USABLE)
+_LISTED = sa.select(*(MEMORIES.c.get(name, _SHARED) for name in Memory._fields)).where(USABLE)
 _MEMORIES = _LISTED.order_by(MEMORIES.c.name, _SHARED)
-_NAMED = _MEMORIES.where(MEMORIES.c.name.in_(_any_of("names")))
+_NAMED = _MEMORIES.where(MEMORIES.c.name.in_(any_of("names")))
 _GROUP = (COLUMNS.memory_id, COLUMNS.digest)
-_ORDER = (COLUMNS.source.in_(_any_of("texts")).desc(), COLUMNS.id.desc())
+_ORDER = (COLUMNS.source.in_(any_of("texts")).desc(), COLUMNS.id.desc())
 _PLACED = (
     sa.select(COLUMNS.id, *_GROUP, COLUMNS.source, COLUMNS.target)
     .add_columns(sa.func.row_number().over(partition_by=_GROUP, order_by=_ORDER).label("place"))
     .select_from(ENTRIES.join(MEMORIES))
-    .where(_USABLE, COLUMNS.memory_id.in_(_any_of("memories", sa.Integer)), COLUMNS.version > 0)
+    .where(CHOSEN, COLUMNS.version > 0)
     .where(*(COLUMNS[name] == sa.bindparam(name) for name in Pair._fields))
-    .where(COLUMNS.digest.in_(_any_of("digests", sa.BigInteger)))
+    .where(COLUMNS.digest.in_(any_of("digests", sa.BigInteger)))
     .subquery()
 )
 # Entries by digest and memory: those with the spelling of a text, then the newest.
 _EQUAL = sa.select(_PLACED).where(_PLACED.c.place <= _ENTRIES_PER_KEY)
+# The limit makes the database read the entries by their ids, not all of the memories.
+_CANDIDATES = (
+    sa.select(ENTRIES)
+    .where(COLUMNS.id.in_(any_of("ids", sa.Integer)), sa.func.length(COLUMNS.source) <= 2 * MAX_CHARACTERS)
+    .limit(MAX_CANDIDATES)
+    .subquery()
+)
+_COMPARED = (
+    sa.select(*(_CANDIDATES.c[name] for name in ("id", "memory_id", "source", "target")))
+    .join(MEMORIES, (MEMORIES.c.id == _CANDIDATES.c.memory_id) & CHOSEN)
+    .where(_CANDIDATES.c.version > 0, *(_CANDIDATES.c[name] == sa.bindparam(name) for name in Pair._fields))
+)
 
 
 class Wanted(NamedTuple):
@@ -117,7 +133,9 @@ class MemoryStore:
     def list_all(self, client: Client) -> list[Memory]:
         """Returns the memories of a client: by name, its own before a shared one."""
         with self._state.reading() as connection:
-            return [Memory(*row) for row in connection.execute(_MEMORIES, {"accounts": dict.fromkeys(accounts_of(client))})]
+            return [
+                Memory(*row) for row in connection.execute(_MEMORIES, {"accounts": dict.fromkeys(accounts_of(client))})
+            ]
 
     def recall(self, client: Client, names: Sequence[str], pair: Pair) -> "Recall":
         """Returns what finds texts in the memory of each name, the client's first; raises MemoryNotFoundError."""
@@ -183,16 +201,18 @@ class MemoryStore:
         Until it ends, look-ups miss similar texts. It holds the lock of writers for a batch at a time.
         """
         with self._state.writing() as connection:
-            connection.execute(sa.delete(SHINGLES))
-            # Later entries are added with their postings.
-            last = connection.execute(sa.select(sa.func.max(COLUMNS.id))).scalar() or 0
-        count = after = 0
-        while after < last:
-            with self._state.writing() as connection:
-                own = COLUMNS.id.between(after + 1, last), *Wanted().conditions()
-                rows = connection.execute(sa.select(ENTRIES).where(*own).order_by(COLUMNS.id).limit(BATCH)).all()
-                index_rows(connection, rows)
-            count, after = count + len(rows), rows[-1].id if rows else last
+            connection.execute(sa.delete(POSTINGS))
+            memories = connection.execute(sa.select(MEMORIES.c.id, MEMORIES.c.version)).all()
+        count = 0
+        for memory, version in memories:
+            # The server adds entries of later versions with their postings.
+            own = sa.select(ENTRIES).where(COLUMNS.memory_id == memory, COLUMNS.version.between(1, version))
+            last: int | None = 0
+            while last is not None:
+                with self._state.writing() as connection:
+                    rows = connection.execute(own.where(COLUMNS.id > last).order_by(COLUMNS.id).limit(BATCH)).all()
+                    index_rows(connection, rows)
+                count, last = count + len(rows), rows[-1].id if rows else None
         return count
 
 
@@ -236,16 +256,10 @@ class Recall:
             return []
         names = {memory.id: memory.name for memory in self.memories}
         order = list(names)
-        usable = MEMORIES.c.account.in_(self.accounts) & MEMORIES.c.id.in_(names)
-        readable = sa.select(SHINGLES.c.bucket, SHINGLES.c.postings).select_from(SHINGLES.join(MEMORIES)).where(usable)
+        usable = {"accounts": dict.fromkeys(self.accounts), "memories": names}
         with self.state.reading() as connection:
-            ids = find_candidates(connection, readable, self.pair, key)
-            # The limit makes the database read the entries by their ids, not all of the memories.
-            short = COLUMNS.id.in_(ids), sa.func.length(COLUMNS.source) <= 2 * MAX_CHARACTERS
-            chosen = sa.select(ENTRIES).where(*short).limit(len(ids)).subquery()
-            shown = [chosen.c[name] for name in ("id", "memory_id", "source", "target")]
-            query = sa.select(*shown).join(MEMORIES, (MEMORIES.c.id == chosen.c.memory_id) & usable)
-            rows = connection.execute(query.where(*Wanted(*self.pair).conditions(chosen.c))).all()
+            ids = find_candidates(connection, usable, self.pair, key)
+            rows = connection.execute(_COMPARED, {**usable, **self.pair._asdict(), "ids": dict.fromkeys(ids)}).all()
         rated = [(similarity_of(key, read_pattern(row.source).key), row) for row in rows]
         rated.sort(key=lambda item: (-item[0], order.index(item[1].memory_id), -item[1].id))
         found = dict[str, Suggestion]()
@@ -299,9 +313,10 @@ def prepare(
         # PostgreSQL has no null characters.
         texts = {name: text.replace("\0", "") for name, text in zip(TEXTS, (*entry, translation), strict=True)}
         for field, text in texts.items():
-            least = 1 if field in ("source", "target") else 0
-            if len(text) > MAX_TEXT_CHARACTERS or len(text.strip()) < least or _SURROGATES.search(text):
-                expected = f"{least} to {MAX_TEXT_CHARACTERS}, not blank and no surrogates"
+            least = field in ("source", "target")
+            is_valid = text.isascii() or not _SURROGATES.search(text)
+            if not is_valid or len(text) > MAX_TEXT_CHARACTERS or (least and not text.strip()):
+                expected = f"{int(least)} to {MAX_TEXT_CHARACTERS}, not blank and no surrogates"
                 raise InvalidRequestError(field, f"{len(text)} characters, expected {expected}")
         key = read_pattern(texts["source"]).key
         yield {**common, **texts, "digest": _digest(pair, key)}, key
@@ -319,7 +334,7 @@ def _check(field: str, text: str, most: int) -> None:
 
 def _insert_new(connection: sa.Connection, into: int, pair: Pair, rows: Sequence[tuple[dict[str, Any], str]]) -> int:
     """Adds those rows to a memory that it does not have, and returns how many."""
-    is_known = COLUMNS.memory_id == into, COLUMNS.version > 0, COLUMNS.digest.in_(_any_of("digests", sa.BigInteger))
+    is_known = COLUMNS.memory_id == into, COLUMNS.version > 0, COLUMNS.digest.in_(any_of("digests", sa.BigInteger))
     stored = sa.select(COLUMNS.digest, COLUMNS.source, COLUMNS.target).where(*is_known)
     known = set(map(tuple, connection.execute(stored, {"digests": {row["digest"]: None for row, _ in rows}})))
     new = {(row["digest"], row["source"], row["target"]): (row, key) for row, key in rows}
@@ -327,7 +342,7 @@ def _insert_new(connection: sa.Connection, into: int, pair: Pair, rows: Sequence
     if added:
         counted = {"memory_id": into, VERSION: grow(connection, into, len(added), sum(map(size_of, added)))}
         last = connection.execute(sa.select(sa.func.max(COLUMNS.id))).scalar() or 0
-        connection.execute(sa.insert(ENTRIES), [{**row, **counted} for row in added])
+        insert_rows(connection, ENTRIES, [{**row, **counted} for row in added])
         ids = connection.execute(sa.select(COLUMNS.id).where(COLUMNS.id > last).order_by(COLUMNS.id)).scalars()
         keys = [key for content, (_, key) in new.items() if content not in known]
         add_to_index(connection, into, pair, list(zip(ids, keys, strict=True)))

@@ -1,5 +1,9 @@
 """The tables of memories: their names, their entries, and the index of similar texts."""
 
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
 import sqlalchemy as sa
 
 from dragoman.serve.host.state import Identifier
@@ -48,13 +52,31 @@ WAITING = sa.literal_column("memory_entries.version", sa.BigInteger) == sa.liter
 SIZE = sum((sa.func.length(COLUMNS[name]) for name in TEXTS), sa.literal(0))
 # The columns that people see.
 SHOWN = [COLUMNS[name] for name in ("id", *Pair._fields, *Entry._fields, "origin", "author", "created_seconds")]
-SHINGLES = sa.Table(
-    "memory_shingles",
+POSTINGS = sa.Table(
+    "memory_postings",
     TABLES,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("memory_id", sa.Integer, sa.ForeignKey("memories.id", ondelete="CASCADE"), nullable=False),
     sa.Column("bucket", sa.Integer, nullable=False),
-    # Pairs of a hash and the id of an entry, see `dragoman.serve.memory.similar`.
+    # Numbers of 64 bits, see `dragoman.serve.memory.similar`.
     sa.Column("postings", sa.LargeBinary, nullable=False),
-    sa.Index("memory_shingles_by_bucket", "memory_id", "bucket"),
+    sa.Index("memory_postings_by_bucket", "memory_id", "bucket"),
 )
+
+
+def any_of(name: str, kind: type[sa.types.TypeEngine[Any]] = sa.Text) -> sa.Select[Any]:
+    """Returns a query for the keys of a parameter, a dictionary: for any number of them, the database has one query."""
+    key = sa.func.json_each(sa.bindparam(name, type_=sa.JSON)).table_valued("key").c.key
+    return sa.select(sa.cast(key, kind))
+
+
+# The memories that the accounts of a client may use, and those of them that it chose.
+USABLE = MEMORIES.c.account.in_(any_of("accounts"))
+CHOSEN = USABLE & MEMORIES.c.id.in_(any_of("memories", sa.Integer))
+
+
+def insert_rows(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Inserts rows with the same columns, in half the time of SQLAlchemy, which processes each value."""
+    statement = sa.insert(table).compile(dialect=connection.dialect, column_keys=list(rows[0]))
+    values = map(itemgetter(*(statement.positiontup or ())), rows)
+    connection.exec_driver_sql(str(statement), list(values))
