@@ -30,7 +30,7 @@ MEMORIES_PATH, CORRECTIONS_PATH = "/v1/memories", "/v1/corrections"
 # Mebibytes, and bytes per byte of a file: it is in memory as its bytes, as frames and as texts.
 _MEMORY, _OUTPUT = (28, 6), (1, 4)
 # Entries of one answer, about 10 MB.
-MAX_EXPORTED = 20 * BATCH
+MAX_EXPORTED = 10 * BATCH
 _NUMBER = re.compile(r"[0-9]{1,18}")
 # PostgreSQL has ids of 32 bits.
 _MAX_NUMBER = (1 << 31) - 1

@@ -28,7 +28,8 @@ class Finder:
 
     def __init__(self, kinds: Collection[PlaceholderKind]) -> None:
         parts = [f"(?P<{kind}>{'|'.join(_EXPRESSIONS[kind])})" for kind in KINDS if kind in kinds]
-        self._expression = re.compile("|".join(parts) or r"(?!)")
+        # Where a word goes on, no placeholder begins.
+        self._expression = re.compile(rf"(?:(?<!\w)|(?!\w))(?:{'|'.join(parts) or '(?!)'})")
 
     def find(self, text: str) -> Iterator[Placeholder]:
         """Yields the placeholders of a text, which do not overlap, in their order."""

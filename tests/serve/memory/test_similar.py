@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -130,6 +132,26 @@ def size_of_index(state: State) -> tuple[int, int]:
         size = sa.func.length(POSTINGS.c.postings)
         total, largest = connection.execute(sa.select(sa.func.sum(size), sa.func.max(size))).one()
     return int(total or 0), int(largest or 0)
+
+
+def test_a_correction_that_is_approved_while_the_index_is_built_is_in_it_once(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, corrections = put(state, *TEXTS), CorrectionStore(state)
+    number = corrections.add(OPERATOR, Correction(PAIR, Entry("A correction", "x"), memory="m"))
+    write, begun = State.writing, count()
+
+    def approve_second(self: State) -> AbstractContextManager[sa.Connection]:
+        if next(begun) == 1:
+            monkeypatch.undo()
+            corrections.approve(OPERATOR, [number])
+        return write(self)
+
+    monkeypatch.setattr(State, "writing", approve_second)
+    store.rebuild_index()
+    size = size_of_index(state)
+    store.rebuild_index()
+    assert size_of_index(state) == size
 
 
 def test_the_index_shrinks_with_its_memory_and_finds_what_is_left(state: State) -> None:
