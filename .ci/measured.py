@@ -1,7 +1,7 @@
 """Refuses tables of docs/measurements that do not state when and where they were measured. `make check` runs it.
 
 A place of `make measurements` is empty or of the version of pyproject.toml. A section with another table names a
-processor and a date, in itself or above the first section of its page.
+processor and a date, in itself or above the first section of its page. summary.md has each figure of README.md.
 """
 
 import re
@@ -18,6 +18,9 @@ SECTION = re.compile(r"^## ", re.MULTILINE)
 # A row of a table whose last columns are figures, as the line below its heading states by its alignment.
 FIGURES = re.compile(r"^\|[ :|-]*-:[ :|-]*\|$", re.MULTILINE)
 PROCESSOR = re.compile(r"\b(AMD|Intel|NVIDIA|Arm|Apple|qemu)\b")
+# The last column of a table, and its numbers.
+VALUES = re.compile(r"\| ([^|\n]*\d[^|\n]*) \|$", re.MULTILINE)
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 
 
@@ -39,6 +42,18 @@ def problems(page: str, text: str, version: str, places: dict[str, str]) -> Iter
             yield f"{section.splitlines()[0]}: expected a processor and a date (YYYY-MM-DD) with its table"
 
 
+def unproved(readme: str, summary: str) -> Iterator[str]:
+    """Yields each figure of README.md that the summary does not have."""
+    figures = readme.partition("\n## Figures\n")[2].partition("\n## ")[0]
+    known = NUMBER.findall(summary)
+    for value in VALUES.findall(figures):
+        yield from (
+            f"README.md: Figures: {value}: expected it in summary.md"
+            for one in NUMBER.findall(value)
+            if one not in known
+        )
+
+
 def main() -> None:
     """Prints each problem with its page; exits with 1 if there is one."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
@@ -50,6 +65,9 @@ def main() -> None:
         for page in pages
         for problem in problems(page.name, page.read_text("utf-8"), version, places)
     ]
+    found += unproved(
+        (ROOT / "README.md").read_text("utf-8"), (ROOT / "docs/measurements/summary.md").read_text("utf-8")
+    )
     print(*found, sep="\n", end="\n" if found else "")
     sys.exit(bool(found))
 

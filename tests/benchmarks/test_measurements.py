@@ -10,7 +10,8 @@ from benchmarks.measurements import Measurement, Measurements, read_measurements
 from dragoman.model.versions import installed_versions
 from tests.support.paths import ROOT
 
-PROBLEMS = runpy.run_path(str(ROOT / ".ci/measured.py"))["problems"]
+CHECK = runpy.run_path(str(ROOT / ".ci/measured.py"))
+PROBLEMS = CHECK["problems"]
 VERSION = installed_versions(["dragoman"])["dragoman"]
 
 
@@ -54,6 +55,16 @@ def test_tables_without_processor_and_date_and_those_of_another_version_are_refu
         "Speed: expected a processor and a date (YYYY-MM-DD) with its table"
     ]
     assert list(PROBLEMS("p.md", f"{table}\nAMD EPYC, 2026-12-01.", VERSION, {})) == []
+
+
+def test_a_figure_of_the_readme_that_the_summary_lacks_is_refused() -> None:
+    readme = (
+        "# D\n\n## Figures\n\n| figure | value |\n| --- | ---: |\n| speed | 1,200.5 times |\n\n## Next\n\n| a | 7 |\n"
+    )
+    assert list(CHECK["unproved"](readme, "It is 1,200.5.")) == []
+    assert list(CHECK["unproved"](readme, "It is 1,200.")) == [
+        "README.md: Figures: 1,200.5 times: expected it in summary.md"
+    ]
 
 
 def test_the_measurements_of_the_repository_have_a_place_and_known_files() -> None:
