@@ -1,5 +1,5 @@
 # `make demo` trains, exports and serves a small model; `make check test` is for changes.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || echo python3)
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --disable-pip-version-check --no-compile -c constraints.txt
 DEMO ?= demo
