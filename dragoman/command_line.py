@@ -187,7 +187,7 @@ def _missing_library_explained(name: str) -> Iterator[None]:
         if missing in CHECKOUT_PACKAGES:
             expected = "a checkout of the repository: pip install -e ."
         elif extras := [extra for extra, libraries in EXTRAS.items() if library in libraries]:
-            expected = f"the extra {' or '.join(extras)}: pip install '.[{extras[0]}]'"
+            expected = f"the extra {' or '.join(extras)}: pip install '.[{name if name in extras else extras[0]}]'"
         else:
             raise
         raise SystemExit(f"dragoman {name}: {library} is not installed, expected {expected}") from error
