@@ -21,11 +21,11 @@ class DeviceConfig(Structure):
     """What a model needs; serve/native/src/cuda/config.hpp documents the fields."""
 
     _fields_ = (
-        *((name, c_char_p) for name in ("encoder", "decoder", "choose", "copy_rows", "resize", "driver")),
+        *((name, c_char_p) for name in ("encoder", "decoder", "choose", "driver")),
         *((name, c_int64) for name in ("gpus", "engines", "memory_bytes", "captured", "ahead")),
         *((name, c_int64) for name in ("slots", "vocabulary", "begin_id", "pad_id")),
         *((name, c_int64) for name in ("max_source_tokens", "max_target_tokens", "alignment_heads", "element")),
-        *((name, c_int64) for name in ("least_capacity", "shrink_steps", "encoder_rows", "copied_rows")),
+        *((name, c_int64) for name in ("least_capacity", "shrink_steps", "encoder_rows")),
         ("source_states", Tensors),
         ("target_states", Tensors),
     )
@@ -96,6 +96,6 @@ class DeviceModel(LoopModel):
         self._call("choose", rows, count, ctypes.addressof(choices))
         return choices
 
-    def branch(self, source: int, target: int) -> None:
-        """Copies a row over another one of the same source."""
-        self._call("branch", source, target)
+    def branch(self, source: int, target: int, positions: int) -> None:
+        """Copies the first tokens of a row over those of another one of the same source."""
+        self._call("branch", source, target, positions)

@@ -19,16 +19,14 @@ from dragoman.serve.runtime.model import NO_ROWS
 from dragoman.serve.runtime.native import Best, NativeScores
 from dragoman.serve.runtime.onnx_runtime import why_no_kernels
 
-# Graphs without weights, which `dragoman.export.graphs.weightless` writes.
-FOLDER = Path(__file__).parent / "device_graphs"
+# A graph without weights, which `dragoman.export.graphs.weightless` writes.
+CHOOSE = Path(__file__).parent / "device_graphs" / "choose.onnx"
 DRIVER = "libcuda.so.1"
 # ONNX's numbers of the element types of states, and their sizes in bytes.
 STATE_ELEMENTS: dict[Precision, int] = {"fp32": 1, "int8": 1, "fp16": 10}
 ELEMENT_BYTES = {1: 4, 10: 2}
 # The most sources encoded together. It bounds the memory in which they wait for their rows.
 ENCODER_ROWS = 32
-# Rows per copy run. A run buffers its rows, so this bounds its memory.
-COPIED_ROWS = 32
 # Smaller source capacities are not worth a bucket.
 MIN_SOURCE_CAPACITY = 32
 # Steps with only shorter sources before the source capacity shrinks. Shrinking takes about as long as a step.
@@ -109,7 +107,7 @@ class DeviceGraphs:
         return DeviceConfig(
             encoder=str(bundle.encoder_path).encode(),
             decoder=str(bundle.aligned_decoder_path if self.aligned else bundle.decoder_path).encode(),
-            **{name: str(FOLDER / f"{name}.onnx").encode() for name in ("choose", "copy_rows", "resize")},
+            choose=str(CHOOSE).encode(),
             driver=driver.encode() if driver else None,
             gpus=self.gpus,
             engines=engines,
@@ -127,7 +125,6 @@ class DeviceGraphs:
             least_capacity=MIN_SOURCE_CAPACITY,
             shrink_steps=SHRINK_STEPS,
             encoder_rows=min(slots, ENCODER_ROWS),
-            copied_rows=COPIED_ROWS,
             source_states=states["source"],
             target_states=states["target"],
         )
@@ -180,15 +177,10 @@ class DeviceRuntime:
         logits = np.ctypeslib.as_array(record.logits, (len(scored), self._vocabulary_size)).copy()
         return NativeScores(rows, scored_rows, _best(record.choices, len(rows), count), logits, self._choose)
 
-    def branch_rows(
-        self,
-        sources: Sequence[int],
-        targets: Sequence[int],
-        positions: Sequence[int],  # noqa: ARG002 - whole rows are copied
-    ) -> None:
-        """Copies rows over others of the same source; no row is both source and target."""
-        for source, target in zip(sources, targets, strict=True):
-            self.model.branch(source, target)
+    def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
+        """Copies the first tokens of rows over others of the same source; no row is both source and target."""
+        for branch in zip(sources, targets, positions, strict=True):
+            self.model.branch(*branch)
 
     def _choose(self, logits: NDArray[np.float32], count: int) -> Best:
         """Returns the best tokens of M rows of changed logits, float32 [M, V], of the last step."""

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from dragoman.serve.bundle.bundle import BundleError
 from dragoman.serve.runtime import onnx_runtime
-from dragoman.serve.runtime.device import FOLDER
+from dragoman.serve.runtime.device import CHOOSE
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -85,7 +85,6 @@ def _visible(nvml: Any) -> list[Any]:
 
 
 EXTRA = "pip install '.[cuda]'"
-PROBE = FOLDER / "choose.onnx"
 
 
 def why_no_cuda() -> str | None:
@@ -140,7 +139,7 @@ def _why_no_libraries(libraries: Iterable[Path]) -> str | None:
 def _why_no_session() -> str | None:
     provider = onnx_runtime.CUDA_PROVIDER
     try:
-        session = onnx_runtime.open_session(PROBE, onnx_runtime.session_options(threads=1), provider)
+        session = onnx_runtime.open_session(CHOOSE, onnx_runtime.session_options(threads=1), provider)
     except BundleError as error:
         # CUDA's own message stands within a C++ signature.
         failure = re.search(r"CUDA failure \d+: [^;]*", str(error))

@@ -92,6 +92,20 @@ DRIVER Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void*
   return 0;
 }
 
+// CUDA_MEMCPY3D.
+struct Side { size_t first[4]; unsigned type; char* host; char* device; void* unused[2]; size_t pitch, height; };
+struct Box { Side from, to; size_t bytes, lines, groups; };
+
+DRIVER Result cuMemcpy3DAsync_v2(const Box* box, void*) {
+  FAIL_ON_DEMAND;
+  for (size_t group = 0; group < box->groups; ++group)
+    for (size_t line = 0; line < box->lines; ++line) {
+      const auto at = [&](const Side& side) { return side.device + (group * side.height + line) * side.pitch; };
+      std::memcpy(at(box->to), at(box->from), box->bytes);
+    }
+  return 0;
+}
+
 DRIVER Result cuMemsetD8Async(Address to, unsigned char byte, size_t bytes, void*) {
   FAIL_ON_DEMAND;
   std::memset(reinterpret_cast<void*>(to), byte, bytes);

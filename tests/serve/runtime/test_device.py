@@ -48,7 +48,7 @@ def sessions(wide_bundle: Bundle) -> NativeSessions:
 def _small_capacities() -> Iterator[None]:
     """Sets capacities of 8, 16, 32 and 40 positions, and a state that shrinks soon."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"MIN_SOURCE_CAPACITY": 8, "SHRINK_STEPS": 3, "ENCODER_ROWS": 3, "COPIED_ROWS": 2}.items():
+        for name, value in {"MIN_SOURCE_CAPACITY": 8, "SHRINK_STEPS": 3, "ENCODER_ROWS": 3}.items():
             patch.setattr(device, name, value)
         yield
 

@@ -98,10 +98,8 @@ DRAGOMAN_API int32_t dragoman_device_choose(Model* model, int64_t rows, int64_t 
   });
 }
 
-DRAGOMAN_API int32_t dragoman_device_branch(Model* model, int64_t from_row, int64_t to_row) {
-  return guarded([&] {
-    first(model).branch(static_cast<int32_t>(from_row), static_cast<int32_t>(to_row), 0);
-  });
+DRAGOMAN_API int32_t dragoman_device_branch(Model* model, int32_t from_row, int32_t to_row, int32_t positions) {
+  return guarded([&] { first(model).branch(from_row, to_row, positions); });
 }
 
 // Overwrites all states, for tests.

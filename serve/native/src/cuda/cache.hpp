@@ -1,8 +1,9 @@
 // The KV cache of one engine in device memory: written, copied and resized there.
 //
 // States of one shape form a block [states, rows, heads, capacity, size] without gaps. A step binds the first rows of
-// each state, and a row is copied in all states of a block at once. CUDA's cross-attention reads the whole source
-// capacity, which therefore follows the longest running source.
+// each state. One copy moves a row in all states of a block, and only the tokens that it has: ONNX Runtime's operators
+// would copy the whole capacity through a buffer. CUDA's cross-attention reads the whole source capacity, which
+// therefore follows the longest running source.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,6 @@
 #include "cuda/config.hpp"
 #include "cuda/device.hpp"
 #include "cuda/sessions.hpp"
-#include "cuda/staging.hpp"
 
 namespace dragoman::cuda {
 
@@ -26,21 +26,22 @@ struct StateBlock {
   DeviceMemory encoded;  // of a source: results of the encoder
   DeviceMemory spare;    // of a source: room for one state
 
+  size_t token_bytes() const;  // of a head
   size_t row_bytes() const;
   // Returns where a state begins in memory with so many rows of each.
   char* state(const DeviceMemory& block, size_t number, int64_t block_rows) const;
   Shape shape(int64_t first_rows) const { return {first_rows, heads, capacity, size}; }
-  // Returns the shape of all rows of all states in words of 4 bytes.
-  Shape matrix(int64_t block_rows) const;
+};
+
+// A row that is copied over another one, with its first tokens.
+struct RowCopy {
+  int32_t from, to, tokens;
 };
 
 class DeviceCache {
  public:
   // Allocates the states with the largest source capacity.
   DeviceCache(const DeviceConfig& config, std::shared_ptr<Device> device);
-
-  // Bytes of staging that a run of this class takes.
-  size_t staging_bytes() const;
 
   int64_t source_capacity() const { return source_.at(0).capacity; }
 
@@ -49,22 +50,18 @@ class DeviceCache {
   void bind_encoder(DeviceBinding& binding, int64_t rows) const;
 
   // Copies sources that the encoder wrote, of so many rows, to rows; `counts` are those of each source.
-  void write(const DeviceSessions& sessions, Staging& staging, int64_t encoded_rows, const int32_t* counts,
-             size_t sources, const int32_t* rows);
-  // Copies the target states of rows over others of the same source; no row is both.
-  void branch(const DeviceSessions& sessions, Staging& staging, const std::vector<int64_t>& sources,
-              const std::vector<int64_t>& targets);
-  // Changes the source capacity, which must hold the source of every row.
-  void resize(const DeviceSessions& sessions, Staging& staging, int64_t capacity);
+  void write(int64_t encoded_rows, const int32_t* counts, size_t sources, const int32_t* rows);
+  // Copies the target states of a row over another one of the same source.
+  void branch(const RowCopy& rows);
+  // Changes the source capacity, which must hold the source of every row. After a failure, sources are lost.
+  void resize(int64_t capacity);
   // Overwrites all states, to show that a step depends on no old value.
   void fill(uint8_t byte);
 
  private:
-  void copy(const DeviceSessions& sessions, Staging& staging, const DeviceMemory& from, int64_t from_rows,
-            const StateBlock& block, const std::vector<int64_t>& sources, const std::vector<int64_t>& targets) const;
+  void copy(const DeviceMemory& from, int64_t from_rows, const StateBlock& block, const RowCopy& rows) const;
 
   const std::shared_ptr<Device> device_;
-  const size_t copied_rows_;
   std::vector<StateBlock> source_, target_;
 };
 

@@ -10,7 +10,7 @@ namespace dragoman::cuda {
 constexpr int64_t kNoGpu = 0;
 
 struct DeviceConfig {
-  const char *encoder, *decoder, *choose, *copy_rows, *resize;  // paths of graphs
+  const char *encoder, *decoder, *choose;  // paths of graphs
   const char* driver;  // name of the driver's library; null: memory of the host, for tests
   int64_t gpus;        // engines are distributed over them; `kNoGpu`: ONNX Runtime's CPU provider, for tests
   int64_t engines;
@@ -24,7 +24,6 @@ struct DeviceConfig {
   int64_t least_capacity;   // smallest source capacity
   int64_t shrink_steps;     // steps with only shorter sources before the source capacity shrinks
   int64_t encoder_rows;     // most sources that are encoded together
-  int64_t copied_rows;      // most rows that are copied together
   // The shape of one row with the longest source and target: heads, tokens, size.
   TensorRecords source_states, target_states;
 };

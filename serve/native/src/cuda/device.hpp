@@ -16,6 +16,19 @@ struct OutOfMemory : std::runtime_error {
 
 constexpr int32_t kMarks = 2;
 
+// Lines of memory in groups, `to` and `from` at a distance each.
+struct Lines {
+  struct Layout {
+    size_t pitch;   // bytes from one line to the next
+    size_t height;  // lines from one group to the next
+  };
+
+  char* to;
+  const char* from;
+  Layout to_layout, from_layout;
+  size_t bytes, lines, groups;  // of a line, of a group, in all
+};
+
 // Copies run in the order of their calls, after all runs of sessions before them; `synchronize` waits for them.
 // Every method throws std::runtime_error if the device fails, also in work of earlier calls.
 class Device {
@@ -34,6 +47,8 @@ class Device {
   virtual void upload(void* to, const void* from, size_t bytes) = 0;
   virtual void download(void* to, const void* from, size_t bytes) = 0;
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
+  // Copies between lines that do not overlap.
+  virtual void copy_lines(const Lines& lines) = 0;
   virtual void fill(void* to, uint8_t byte, size_t bytes) = 0;
   virtual void synchronize() = 0;
   // Puts one of `kMarks` marks behind all work so far. `wait` waits for the work before a mark, if it was ever put.

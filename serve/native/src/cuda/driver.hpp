@@ -15,6 +15,22 @@ using Address = uint64_t;  // in the memory of a device
 enum class Result : int { kSuccess = 0, kOutOfMemory = 2 };
 constexpr unsigned kNonBlocking = 1;  // a stream that does not wait for the default stream
 constexpr unsigned kUntimed = 2;      // an event without a time
+constexpr unsigned kDeviceMemory = 2;
+
+// CUDA_MEMCPY3D: a box of bytes, lines and groups in two memories. Offsets and host memory are not used.
+struct BoxCopy {
+  struct Side {
+    size_t first[4] = {};
+    unsigned memory_type = kDeviceMemory;
+    void* host = nullptr;
+    Address device;
+    void* unused[2] = {};
+    size_t pitch, height;
+  };
+
+  Side from, to;
+  size_t bytes, lines, groups;
+};
 
 // F(name in C++, name in the driver, types of the parameters); cuda.h documents them.
 #define DRAGOMAN_DRIVER_FUNCTIONS(F)                                            \
@@ -38,6 +54,7 @@ constexpr unsigned kUntimed = 2;      // an event without a time
   F(upload, cuMemcpyHtoDAsync_v2, (Address, const void*, size_t, Stream*))      \
   F(download, cuMemcpyDtoHAsync_v2, (void*, Address, size_t, Stream*))          \
   F(copy, cuMemcpyDtoDAsync_v2, (Address, Address, size_t, Stream*))            \
+  F(copy_box, cuMemcpy3DAsync_v2, (const BoxCopy*, Stream*))                    \
   F(fill, cuMemsetD8Async, (Address, unsigned char, size_t, Stream*))
 
 struct Driver {

@@ -2,8 +2,10 @@
 #include <dlfcn.h>
 #endif
 
+#include <algorithm>
 #include <array>
 
+#include "cuda/capture_gate.hpp"
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 
@@ -43,6 +45,7 @@ namespace {
 class Gpu : public Device {
  public:
   Gpu(const std::string& driver, int number) : driver_(load_driver(driver)) {
+    const CaptureGate::Hold hold(CaptureGate::process(), false);
     DRAGOMAN_CHECKED(init, 0);
     DRAGOMAN_CHECKED(get_device, &device_, number);
     // The context that ONNX Runtime uses too.
@@ -58,6 +61,7 @@ class Gpu : public Device {
   }
 
   ~Gpu() override {
+    const CaptureGate::Hold hold(CaptureGate::process(), false);
     driver_.set_context(context_);
     close();
   }
@@ -66,7 +70,8 @@ class Gpu : public Device {
 
   void* allocate(size_t bytes) override {
     Address memory = 0;
-    DRAGOMAN_CHECKED(allocate, &memory, bytes > 0 ? bytes : 1);
+    bytes = std::max<size_t>(bytes, 1);  // the driver rejects 0
+    DRAGOMAN_CHECKED(allocate, &memory, bytes);
     const Result filled = driver_.fill(memory, 0, bytes, stream_);
     if (filled != Result::kSuccess) driver_.release(memory);
     driver_.check(filled, "fill");
@@ -77,7 +82,7 @@ class Gpu : public Device {
 
   void* allocate_pinned(size_t bytes) override {
     void* memory = nullptr;
-    DRAGOMAN_CHECKED(allocate_pinned, &memory, bytes > 0 ? bytes : 1, 0);
+    DRAGOMAN_CHECKED(allocate_pinned, &memory, std::max<size_t>(bytes, 1), 0);
     return memory;
   }
 
@@ -93,6 +98,20 @@ class Gpu : public Device {
 
   void copy(void* to, const void* from, size_t bytes) override {
     DRAGOMAN_CHECKED(copy, address(to), address(from), bytes, stream_);
+  }
+
+  void copy_lines(const Lines& lines) override {
+    BoxCopy box{};
+    box.from.device = address(lines.from);
+    box.to.device = address(lines.to);
+    for (const auto [side, layout] : {std::pair{&box.from, &lines.from_layout}, {&box.to, &lines.to_layout}}) {
+      side->pitch = layout->pitch;
+      side->height = layout->height;
+    }
+    box.bytes = lines.bytes;
+    box.lines = lines.lines;
+    box.groups = lines.groups;
+    DRAGOMAN_CHECKED(copy_box, &box, stream_);
   }
 
   void fill(void* to, uint8_t byte, size_t bytes) override {

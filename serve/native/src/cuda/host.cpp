@@ -17,6 +17,13 @@ class Host : public Device {
   void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void download(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void copy(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void copy_lines(const Lines& lines) override {
+    for (size_t group = 0; group < lines.groups; ++group)
+      for (size_t line = 0; line < lines.lines; ++line) {
+        const auto offset = [&](const Lines::Layout& layout) { return (group * layout.height + line) * layout.pitch; };
+        std::memcpy(lines.to + offset(lines.to_layout), lines.from + offset(lines.from_layout), lines.bytes);
+      }
+  }
   void fill(void* to, uint8_t byte, size_t bytes) override { std::memset(to, byte, bytes); }
   void synchronize() override {}
   void mark(int32_t) override {}

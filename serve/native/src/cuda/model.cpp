@@ -37,11 +37,10 @@ struct ResultLayout {
   const size_t log_sums, scores, bytes;
 };
 
-size_t staging_bytes(const DeviceConfig& config, const DeviceCache& cache) {
+// Returns the bytes of the inputs of the encoder.
+size_t staging_bytes(const DeviceConfig& config) {
   const auto rows = static_cast<size_t>(config.encoder_rows), tokens = static_cast<size_t>(config.max_source_tokens);
-  const size_t encoder =
-      Staging::rounded(rows * tokens * sizeof(int64_t)) + Staging::rounded(rows * sizeof(int32_t));
-  return std::max(encoder, cache.staging_bytes());
+  return Staging::rounded(rows * tokens * sizeof(int64_t)) + Staging::rounded(rows * sizeof(int32_t));
 }
 
 // Returns the bytes that the states, logits and alignments of an engine take.
@@ -81,7 +80,7 @@ DeviceModel::Parts::Parts(const DeviceConfig& config, int gpu, std::shared_ptr<D
       pinned_inputs{DeviceMemory(device, inputs.bytes(), true), DeviceMemory(device, inputs.bytes(), true)},
       pinned_results{DeviceMemory(device, results.bytes(), true), DeviceMemory(device, results.bytes(), true)},
       last_id(device, sizeof(int64_t)),
-      staging(device, staging_bytes(config, cache)),
+      staging(device, staging_bytes(config)),
       sessions(config, gpu, *device, arena_bytes) {}
 
 DeviceModel::DeviceModel(const DeviceConfig& config, int gpu)
@@ -103,7 +102,7 @@ DeviceModel::DeviceModel(const DeviceConfig& config, int gpu)
   parts_ = std::make_unique<Parts>(config, gpu, device_, arena_bytes(config));
   const int64_t last_id = config.vocabulary - 1;
   device_->upload(parts_->last_id.data(), &last_id, sizeof last_id);
-  parts_->cache.resize(parts_->sessions, parts_->staging, source_buckets_.least());
+  parts_->cache.resize(source_buckets_.least());
   device_->synchronize();
 }
 
@@ -122,7 +121,7 @@ void DeviceModel::prepare() {
   for (auto capacity = source_buckets_.sizes().rbegin(); capacity != source_buckets_.sizes().rend(); ++capacity) {
     {
       const Use use(*device_);
-      parts_->cache.resize(parts_->sessions, parts_->staging, *capacity);
+      parts_->cache.resize(*capacity);
       device_->synchronize();
     }
     for (auto bucket = row_buckets_.sizes().rbegin(); bucket != row_buckets_.sizes().rend(); ++bucket) {
@@ -136,9 +135,13 @@ void DeviceModel::prepare() {
 
 void DeviceModel::encode(const EncodeBatch& batch) {
   const Use use(*device_);
-  flush_branches();
-  const int64_t capacity = source_buckets_.of(*std::max_element(batch.lengths.begin(), batch.lengths.end()));
-  if (capacity > source_capacity()) parts_->cache.resize(parts_->sessions, parts_->staging, capacity);
+  try {
+    flush_branches();
+    const int64_t capacity = source_buckets_.of(*std::max_element(batch.lengths.begin(), batch.lengths.end()));
+    if (capacity > source_capacity()) parts_->cache.resize(capacity);
+  } catch (const std::exception& error) {
+    throw StateLost(error.what());
+  }
   shorter_steps_ = 0;
   const int64_t* ids = batch.ids.data();
   const int32_t* rows = batch.target_slots.data();
@@ -169,7 +172,7 @@ void DeviceModel::encode_part(const EncodeBatch& batch, size_t first, size_t cou
   binding.input("source_lengths", put_lengths, ElementType::kInt32, {bucket});
   parts_->cache.bind_encoder(binding, bucket);
   binding.run();
-  parts_->cache.write(parts_->sessions, parts_->staging, bucket, batch.target_counts.data() + first, count, rows);
+  parts_->cache.write(bucket, batch.target_counts.data() + first, count, rows);
 }
 
 StepScores DeviceModel::step(const StepBatch& batch) {
@@ -194,14 +197,15 @@ StepScores DeviceModel::step(const StepBatch& batch) {
           reinterpret_cast<const float*>(alignments_.data())};
 }
 
-// The token of a row that is not read is where the choice of the step before has left it.
+// The token of a row that is not read is where the choice of the step before has left it. Rows without a hypothesis keep
+// any former token.
 int32_t DeviceModel::launch(const StepBatch& batch) {
   const int64_t bucket = bucket_of(batch);
   const int32_t number = next_launch_;
   make_room(batch);
   const Use use(*device_, captured_ && is_new(bucket));
   device_->wait(number);
-  fill_inputs(bucket, batch, number);
+  fill_inputs(batch, number, kUnreadToken);
   const InputLayout layout(shape_.slots);
   device_->upload(parts_->inputs.data() + layout.positions, parts_->pinned_inputs[number].data() + layout.positions,
                   layout.bytes - layout.positions);
@@ -240,18 +244,16 @@ Choices DeviceModel::choose(int32_t rows, int32_t best_count) {
   return collect(changed_, numbers, bucket, count, 0);
 }
 
-// Copies whole rows before the next call that reads one: many branches cost as much as one.
-void DeviceModel::branch(int32_t from_slot, int32_t to_slot, int32_t) {
-  branch_sources_.push_back(from_slot);
-  branch_targets_.push_back(to_slot);
+// The copy waits for the next call that reads a row, so that the host need not wait for the gate here.
+void DeviceModel::branch(int32_t from_slot, int32_t to_slot, int32_t positions) {
+  branches_.push_back({from_slot, to_slot, positions});
 }
 
 void DeviceModel::flush_branches() {
   // A failing copy must not be repeated with slots that have new owners.
-  std::vector<int64_t> sources, targets;
-  sources.swap(branch_sources_);
-  targets.swap(branch_targets_);
-  parts_->cache.branch(parts_->sessions, parts_->staging, sources, targets);
+  std::vector<RowCopy> branches;
+  branches.swap(branches_);
+  for (const RowCopy& each : branches) parts_->cache.branch(each);
 }
 
 void DeviceModel::fill(uint8_t byte) {
@@ -264,7 +266,7 @@ void DeviceModel::shrink(int64_t longest) {
   const int64_t fitting = source_buckets_.of(longest);
   shorter_steps_ = fitting < source_capacity() ? shorter_steps_ + 1 : 0;
   if (shorter_steps_ < shrink_steps_) return;
-  parts_->cache.resize(parts_->sessions, parts_->staging, fitting);
+  parts_->cache.resize(fitting);
   shorter_steps_ = 0;
 }
 
@@ -272,25 +274,29 @@ int64_t DeviceModel::bucket_of(const StepBatch& batch) const {
   return row_buckets_.of(*std::max_element(batch.target_slots.begin(), batch.target_slots.end()) + 1);
 }
 
-bool DeviceModel::is_new(int64_t bucket) const { return parts_->steps.count({bucket, source_capacity()}) == 0; }
+// A step is new until it has run once.
+bool DeviceModel::is_new(int64_t bucket) const {
+  const auto found = parts_->steps.find({bucket, source_capacity()});
+  return found == parts_->steps.end() || found->second.first != nullptr;
+}
 
 void DeviceModel::decode(int64_t bucket, const StepBatch& batch) {
   device_->wait(0);
-  fill_inputs(bucket, batch, 0);
+  fill_inputs(batch, 0, begin_id_);
   device_->upload(parts_->inputs.data(), parts_->pinned_inputs[0].data(), parts_->inputs.bytes());
   run_decoder(bucket);
 }
 
-void DeviceModel::fill_inputs(int64_t bucket, const StepBatch& batch, int32_t block) {
+// Rows without a hypothesis have position 0 of a source of one token, and the token `free_id`.
+void DeviceModel::fill_inputs(const StepBatch& batch, int32_t block, int64_t free_id) {
   const InputLayout layout(shape_.slots);
-  const auto rows = static_cast<size_t>(bucket);
   char* inputs = parts_->pinned_inputs[block].data();
   auto* token_ids = reinterpret_cast<int64_t*>(inputs);
   auto* positions = reinterpret_cast<int32_t*>(inputs + layout.positions);
   auto* lengths = reinterpret_cast<int32_t*>(inputs + layout.lengths);
-  std::fill_n(token_ids, rows, begin_id_);
-  std::fill_n(positions, rows, 0);
-  std::fill_n(lengths, rows, 1);
+  std::fill_n(token_ids, shape_.slots, free_id);
+  std::fill_n(positions, shape_.slots, 0);
+  std::fill_n(lengths, shape_.slots, 1);
   for (size_t index = 0; index < batch.rows(); ++index) {
     const auto row = static_cast<size_t>(batch.target_slots[index]);
     token_ids[row] = batch.token_ids[index];
@@ -299,7 +305,7 @@ void DeviceModel::fill_inputs(int64_t bucket, const StepBatch& batch, int32_t bl
   }
 }
 
-// Rows without a hypothesis begin anew. Neighbors are one copy.
+// Neighbors are one copy.
 void DeviceModel::upload_read_tokens(int64_t bucket, int32_t block) {
   const auto* ids = reinterpret_cast<const int64_t*>(parts_->pinned_inputs[block].data());
   for (const int64_t *first = ids, *end = ids + bucket; first != end;) {
@@ -348,8 +354,8 @@ void DeviceModel::run_choice(int64_t bucket, int64_t count, int32_t block) {
   if (bytes > parts_->results.bytes()) {
     device_->synchronize();
     parts_->choices.clear();  // they refer to the old memory
-    parts_->results = DeviceMemory(device_, bytes);
     for (DeviceMemory& pinned : parts_->pinned_results) pinned = DeviceMemory(device_, bytes, true);
+    parts_->results = DeviceMemory(device_, bytes);  // the last one: its size tells that all have room
   }
   auto found = parts_->choices.find({bucket, count});
   if (found == parts_->choices.end())

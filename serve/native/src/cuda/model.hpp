@@ -99,7 +99,7 @@ class DeviceModel : public StepModel {
   bool is_new(int64_t bucket) const;
   int64_t bucket_of(const StepBatch& batch) const;
   void decode(int64_t bucket, const StepBatch& batch);
-  void fill_inputs(int64_t bucket, const StepBatch& batch, int32_t block);
+  void fill_inputs(const StepBatch& batch, int32_t block, int64_t free_id);
   void upload_read_tokens(int64_t bucket, int32_t block);
   void run_decoder(int64_t bucket);
   BoundStep& bound_step(int64_t bucket);
@@ -117,7 +117,7 @@ class DeviceModel : public StepModel {
   const Buckets row_buckets_, source_buckets_, encoder_buckets_;
   std::unique_ptr<Parts> parts_;
   int64_t shorter_steps_ = 0;
-  std::vector<int64_t> branch_sources_, branch_targets_;
+  std::vector<RowCopy> branches_;
   MappedMemory logits_, alignments_;  // of the rows of a step, [M, V] and [R, A, source capacity]
   std::vector<float> fetched_alignments_;
   Best best_, changed_;

@@ -26,9 +26,7 @@ DeviceSessions::DeviceSessions(const DeviceConfig& config, int gpu, const Device
       plain_run(run_options(api, false, 0)),
       encoder(open(config.encoder, config, gpu, device, arena_bytes, false)),
       decoder(open(config.decoder, config, gpu, device, arena_bytes, config.captured != 0)),
-      choose(open(config.choose, config, gpu, device, arena_bytes, false)),
-      copy_rows(open(config.copy_rows, config, gpu, device, arena_bytes, false)),
-      resize(open(config.resize, config, gpu, device, arena_bytes, false)) {}
+      choose(open(config.choose, config, gpu, device, arena_bytes, false)) {}
 
 DeviceSession DeviceSessions::open(const char* path, const DeviceConfig& config, int gpu, const Device& device,
                                    int64_t arena_bytes, bool captured) const {

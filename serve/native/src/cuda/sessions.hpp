@@ -30,7 +30,7 @@ struct DeviceSessions {
   const bool on_gpu;
   ort::Owned<ort::MemoryInfo> host_memory, device_memory;
   ort::Owned<ort::RunOptions> plain_run;
-  DeviceSession encoder, decoder, choose, copy_rows, resize;
+  DeviceSession encoder, decoder, choose;
 
  private:
   DeviceSession open(const char* path, const DeviceConfig& config, int gpu, const Device& device, int64_t arena_bytes,

@@ -153,7 +153,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     rest_nanoseconds_ = nanoseconds(clock_() - created_seconds_) - counted;
   }
 
-  // Assigns slots to sequences and encodes their sources; all of them fail if the encoder fails.
+  // Assigns slots to sequences and encodes their sources; all of them fail if the encoder fails. Throws `StateLost`.
   void encode(const std::vector<SequencePointer>& scheduled) {
     encode_batch_.clear();
     // A device computes all slots up to the highest one in use.
@@ -167,6 +167,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
     const double started_seconds = clock_();
     try {
       if (!encode_batch_.slots.empty()) model_->encode(encode_batch_);
+    } catch (const StateLost&) {
+      throw;
     } catch (...) {
       count_failure("encode_failed", scheduled.size());
       for (const SequencePointer& sequence : scheduled) {

@@ -85,7 +85,13 @@ struct StepScores {
   const float* alignments = nullptr;  // [R, A, S] if aligned
 };
 
-// Results are valid until the next call of the same method. A failure throws.
+// A failure that may have damaged the state of all rows.
+struct StateLost : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Results are valid until the next call of the same method. A failure throws. One of `encode` concerns the new rows only,
+// unless it is `StateLost`.
 class StepModel {
  public:
   virtual ~StepModel() = default;
