@@ -271,6 +271,28 @@ void an_idle_engine_keeps_no_sequence() {
   }
 }
 
+void a_lost_state_fails_what_runs_and_no_later_sequence() {
+  Service service(1);
+  const auto job = [](uint64_t ticket) {
+    Job made;
+    made.submission.ticket = ticket;
+    made.options.max_target_tokens = 12;
+    made.source_ids = {static_cast<int64_t>(5 + ticket), kEndless};
+    return made;
+  };
+  for (uint64_t ticket = 0; ticket < 2; ++ticket) {
+    service.submit(job(ticket));
+    service.loop->engine(0).step();
+    service.collect();
+    REQUIRE(service.results.size() == 2 * ticket);
+    service.models[0]->on_encode = [] { throw StateLost("a copy failed"); };
+  }
+  service.models[0]->on_encode = [] {};
+  service.submit(job(2));
+  for (; service.results.count(2) == 0; service.collect()) service.loop->engine(0).step();
+  REQUIRE(service.results.at(2) == alone(job(2)));
+}
+
 void hostile_bytes_are_refused() {
   std::mt19937 random(4);
   Service service(1);
@@ -295,6 +317,7 @@ int main() {
   cancellations_failures_and_deadlines_lose_nothing();
   a_hanging_engine_is_abandoned_and_may_wake_up_later();
   an_idle_engine_keeps_no_sequence();
+  a_lost_state_fails_what_runs_and_no_later_sequence();
   hostile_bytes_are_refused();
   unlink(shortlist_path().c_str());
   std::puts("passed");
