@@ -1,12 +1,13 @@
 """Processes of commands end with the statuses of docs/commands.md."""
 
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
 from tests.support.cases import cases
+from tests.support.forked import ForkedPopen
 from tests.support.paths import ROOT
 
 CASES = cases(__file__)
@@ -19,14 +20,10 @@ def test_a_process_ends_with_the_documented_status_and_one_line(
 ) -> None:
     (tmp_path / "bad.yaml").write_text("slotz: 1", encoding="utf-8")
     (tmp_path / "a.json").write_text("{", encoding="utf-8")
-    result = subprocess.run(
-        [sys.executable, "-m", "dragoman", *line.split()],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "DRAGOMAN_CACHE": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (result.returncode, problem in result.stderr) == (status, True), result.stderr
-    assert result.stderr.count("\n") == bool(problem)
+    command = [sys.executable, "-m", "dragoman", *line.split()]
+    environment = {"DRAGOMAN_CACHE": str(tmp_path / "cache")}
+    with ForkedPopen(command, cwd=tmp_path, env=environment, stdout=PIPE, stderr=PIPE, text=True) as process:
+        errors = process.communicate()[1]
+    assert (process.returncode, problem in errors) == (status, True), errors
+    assert errors.count("\n") == bool(problem)
     assert f"| {status} | " in PAGE

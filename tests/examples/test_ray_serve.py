@@ -1,21 +1,26 @@
-"""The example of Ray Serve on a local cluster, with the shipped configuration."""
+"""The example of Ray Serve with the shipped configuration: a replica in this process, and a local cluster."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 import yaml
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from dragoman import ModelError, Translator
 from dragoman.serve.bundle.bundle import Bundle, write_golden
@@ -27,16 +32,25 @@ from tests.support.served import WAIT_SECONDS
 pytest.importorskip("ray", reason="needs the library: pip install 'ray[serve]'")
 pytestmark = pytest.mark.timeout(1500)
 BODY = {"text": ["Good morning!", "Open the file."], "source_language": "en", "target_language": "de"}
+OF_RAY = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")
 # Ray starts about six processes, and each imports everything: minutes on a busy machine.
 START_SECONDS = 600.0
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def config() -> dict[str, Any]:
+    """The shipped configuration with one engine."""
+    found: dict[str, Any] = yaml.safe_load((ROOT / "deploy/ray/dragoman.yaml").read_text())
+    found["applications"][0]["args"]["engines"] = 1
+    return found
+
+
+@pytest.fixture(scope="module")
+def url(config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
     """The address of a cluster with one replica."""
+    if not pytestconfig.getoption("thorough"):
+        pytest.skip("starts a cluster: run with --thorough")
     folder = tmp_path_factory.mktemp("ray")
-    config = yaml.safe_load((ROOT / "deploy/ray/dragoman.yaml").read_text())
-    config["applications"][0]["args"]["engines"] = 1
     config["applications"][0]["deployments"][0].update(autoscaling_config={"max_replicas": 1})
     own = {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     # Otherwise Ray writes a token into the home folder, and ends processes that start slowly.
@@ -74,14 +88,37 @@ def test_concurrent_requests_get_the_translations_of_the_library(url: str) -> No
     assert found == [{"translations": expected}] * 8
 
 
-@pytest.mark.parametrize("body", ["{", '{"text": "no list"}', '{"text": ["fine"], "target_language": "xx"}'])
-def test_an_invalid_request_is_rejected_with_the_reason(url: str, body: str) -> None:
-    answer = httpx.post(url, content=body, timeout=WAIT_SECONDS)
-    assert answer.status_code == HTTPStatus.BAD_REQUEST
-    assert answer.json()["error"]
+async def ask(replica: Callable[[Request], Awaitable[Response]], *bodies: str) -> list[httpx.Response]:
+    """Sends bodies of requests to a replica, all at once."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await (await replica(Request(scope, receive)))(scope, receive, send)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://replica") as client:
+        return await asyncio.gather(*(client.post("/", content=body) for body in bodies))
 
 
-@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray
+@OF_RAY
+def test_a_replica_of_the_shipped_configuration_translates_and_rejects_with_the_reason(config: dict[str, Any]) -> None:
+    from ray.serve.schema import ServeDeploySchema  # noqa: PLC0415 - see above
+
+    from examples.ray_serve import Replica  # noqa: PLC0415 - needs Ray
+
+    assert ServeDeploySchema.model_validate(config).applications[0].import_path == "examples.ray_serve:build"
+    replica = Replica(**config["applications"][0]["args"])
+    invalid = ("{", '{"text": "no list"}', '{"text": ["fine"], "target_language": "xx"}')
+
+    async def serve() -> list[httpx.Response]:
+        await replica.check_health()
+        return await ask(replica, json.dumps(BODY), *invalid)
+
+    translated, *rejected = asyncio.run(serve())
+    assert len(translated.json()["translations"]) == len(BODY["text"])
+    assert [answer.status_code for answer in rejected] == [HTTPStatus.BAD_REQUEST] * len(invalid)
+    assert all(answer.json()["error"] for answer in rejected)
+
+
+@OF_RAY
 def test_a_replica_with_wrong_golden_sentences_is_never_healthy(tmp_path: Path) -> None:
     from examples.ray_serve import Replica  # noqa: PLC0415 - needs Ray
 

@@ -32,7 +32,7 @@ from tests.support.marian_npz import write_marian_npz
 CASES = cases(__file__)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
-TEXTS = make_texts(5, 200)
+TEXTS = make_texts(5, 40)
 DIRECTION = Direction(source="en", target="de")
 DEEP = {"encoder_layers": 6, "decoder_layers": 6}
 DEEPER: dict[str, Any] = {"encoder_layers": 12, "decoder_layers": 12}

@@ -235,7 +235,7 @@ def test_a_pull_by_another_name_waits_for_files_of_the_first_one(store: Store, m
     def fetch_slowly(self: Snapshot, folder: Path) -> Path:
         fetching.append(0)
         most.append(len(fetching))
-        time.sleep(1.0)
+        time.sleep(0.2)
         fetched = fetch(self, folder)
         fetching.pop()
         return fetched

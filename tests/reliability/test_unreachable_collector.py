@@ -18,7 +18,7 @@ from tests.support.processes import start_process
 
 Collector = Callable[[], AbstractContextManager[int]]
 
-REQUESTS = 100
+REQUESTS = 50
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 HOSTILE = (
     {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"},

@@ -16,7 +16,6 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from functools import partial
 from pathlib import Path
 from shutil import copytree, rmtree
 from tempfile import TemporaryDirectory
@@ -82,12 +81,12 @@ def load_bundle(data: DataObject, folder: Path) -> None:
         asyncio.run(load())
 
 
-def run_command(make: Callable[[Path, Path], BaseSettings], data: DataObject, folder: Path) -> None:
+def run_command(data: DataObject, folder: Path) -> None:
     """Changes a file of a bundle and runs a command on it, which writes to a temporary folder."""
     mutate_bundle(data, folder)
     with TemporaryDirectory() as other, redirect_stdout(io.StringIO()):
         try:
-            make(folder, Path(other)).cli_cmd()  # type: ignore[attr-defined]  # every command has it
+            data.draw(st.sampled_from((inspect, verify, evaluate, export)), "command")(folder, Path(other)).cli_cmd()  # type: ignore[attr-defined]  # every command has it
         except SystemExit as ended:
             check_line(ended.code)
         except UserError as error:
@@ -183,10 +182,7 @@ def attack(kind: str, examples: int, *folders: Path) -> None:
 
 KINDS: dict[str, Callable[[DataObject, Path], None]] = {
     "bundle": load_bundle,
-    "inspect": partial(run_command, inspect),
-    "verify": partial(run_command, verify),
-    "evaluate": partial(run_command, evaluate),
-    "export": partial(run_command, export),
+    "command": run_command,
     "import": import_model,
 }
 
