@@ -96,7 +96,7 @@ def test_import_no_steps_and_export_keep_every_weight_and_token(public: Path, da
     for beam_size in (1, 4):
         expected = answers(once, ("en", "de"), TEXTS, beam_size).targets
         assert answers(again, ("en", "de"), TEXTS, beam_size).targets == expected
-        assert len(set(expected)) > 2, "deep random models write few different translations"
+        assert len(set(expected)) > 1, "deep random models write few different translations"
 
 
 @pytest.fixture
