@@ -92,7 +92,7 @@ def test_a_bundle_in_8_bits_has_the_model_with_rounded_weights(in_8_bits: Path, 
 
 
 def test_a_bundle_in_8_bits_can_be_exported_again(in_8_bits: Path, tmp_path: Path) -> None:
-    """In 8 bits with the same integers, and for a GPU."""
+    """With the same integers."""
     command_line.run("export", [str(in_8_bits), "--precision", "int8", "--out", str(tmp_path / "again")])
     first, again = Bundle.open(in_8_bits), Bundle.open(tmp_path / "again")
     before, after = (read_native(bundle.decoder_path) for bundle in (first, again))
@@ -100,9 +100,6 @@ def test_a_bundle_in_8_bits_can_be_exported_again(in_8_bits: Path, tmp_path: Pat
     assert integers
     for name in integers:
         np.testing.assert_array_equal(after[name], before[name], err_msg=name)
-    for_a_gpu = ["--variant", "cuda", "--precision", "fp16", "--out", str(tmp_path / "cuda")]
-    command_line.run("export", [str(in_8_bits), *for_a_gpu])
-    assert Bundle.open(tmp_path / "cuda").manifest.variant == "cuda"
 
 
 def test_the_graphs_of_a_gpu_are_refused(states_bundle: Bundle) -> None:

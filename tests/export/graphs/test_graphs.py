@@ -7,10 +7,10 @@ import onnx
 import pytest
 import torch
 
+from dragoman import command_line
 from dragoman.export.graphs.graph_files import MIN_EXTERNAL_BYTES
 from dragoman.export.graphs.options import UnsupportedGraphError, check_options
 from dragoman.export.graphs.to_onnx import states_of
-from dragoman.export.make_bundle import BundleOptions
 from dragoman.model.data.batches import pad
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.tokenizer.tokenizer import Tokenizer
@@ -29,7 +29,7 @@ from tests.support.graph_models import (
     graphs_of_bundle,
 )
 from tests.support.stepping import logits_of_step
-from tests.support.toy import WIDE, export_for_cuda, export_model, random_model, random_sources
+from tests.support.toy import WIDE, ToyBundles, export_for_cuda, random_model, random_sources
 
 Export = tuple[Transformer, Bundle]
 
@@ -37,7 +37,10 @@ Export = tuple[Transformer, Bundle]
 # An export takes ten seconds.
 @pytest.fixture(scope="module", params=["modern", "wide"])
 def exported(
-    request: pytest.FixtureRequest, tokenizer: Tokenizer, states_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tokenizer: Tokenizer,
+    states_bundle: Bundle,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Export:
     """A random model and its graphs for GPUs in fp32, with an aligned decoder. One model has its embeddings tied."""
     if request.param == "wide":
@@ -122,10 +125,11 @@ def test_both_graphs_read_the_same_bytes_of_shared_weights(exported: Export) -> 
         assert places[0][0] not in places[1]
 
 
-def test_cuda_graphs_are_fp16_except_for_the_logits(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    model = random_model(8, tokenizer.vocabulary_size, d_model=48, heads=2)
-    options = BundleOptions("random", "cuda", "fp16", HEADS[1:2])
-    bundle = export_model(model, tokenizer, tmp_path / "cuda", options=options)
+def test_an_export_for_a_gpu_is_in_fp16_except_for_the_logits(toy_bundles: ToyBundles, tmp_path: Path) -> None:
+    """The bundle of the model may be in 8 bits."""
+    options = ["--variant", "cuda", "--precision", "fp16", "--align", "0:0"]
+    command_line.run("export", [str(toy_bundles("int8")), *options, "--out", str(tmp_path / "cuda")])
+    bundle = Bundle.open(tmp_path / "cuda")
     for graph in graphs_of_bundle(bundle):
         kinds = {value.name: value.type.tensor_type.elem_type for value in (*graph.graph.input, *graph.graph.output)}
         states = {name for name in kinds if "key" in name or "value" in name}
