@@ -22,6 +22,7 @@ from dragoman.serve.observability.log_writer import LOG_WRITER
 from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS, write_bundle
 from tests.support.fakes import EOS_ID, VOCABULARY, FakeModel, FiniteModel, translate
 from tests.support.live import GatedModel, LiveService, run_service
+from tests.support.sandboxes import shared_template
 
 if TYPE_CHECKING:
     from dragoman.model.network.transformer import Transformer
@@ -65,6 +66,12 @@ def _kept_memory() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dragoman.serve.registry.reloader.trim_memory", lambda: None)
         patch.setattr("dragoman.serve.registry.keeper.trim_memory", lambda: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_template() -> Iterator[None]:
+    with shared_template():
         yield
 
 

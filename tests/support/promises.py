@@ -144,7 +144,7 @@ def add_row(record_property: Callable[[str, object], None]) -> AddRow:
     return lambda place, cells: record_property(ROW, (place, dict(cells)))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def thorough(pytestconfig: pytest.Config) -> bool:
     """Whether to run as many rounds as the catalog states, instead of a quick run."""
     return bool(pytestconfig.getoption("thorough"))

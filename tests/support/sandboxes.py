@@ -1,13 +1,18 @@
 """Sandboxes of tests, whose templates have hostile parsers besides the usual ones."""
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from dragoman.serve.sandbox import host
+from dragoman.serve.sandbox import host, sandbox
+from dragoman.serve.sandbox.host import ParserHost
 from dragoman.serve.sandbox.sandbox import Sandbox
 
 _BOOT = (
@@ -18,6 +23,30 @@ _BOOT = (
 
 def add_parsers(patch: pytest.MonkeyPatch, module: str = "tests.support.hostile_parsers") -> None:
     patch.setattr(host, "_OPTIONS", (*host._OPTIONS[:-1], _BOOT.format(module=module)))
+
+
+@contextmanager
+def shared_template() -> Iterator[None]:
+    """Gives the usual sandboxes of this process one template: its imports take most of a second."""
+    usual, shared = host._OPTIONS, ParserHost()
+    shared._loop = Mock()
+    lent = SimpleNamespace(calls=shared.calls, watch=lambda: None, close=lambda: None)
+
+    def start() -> None:
+        if shared._process is None:
+            shared._start(Mock())
+
+    def open_host() -> Any:
+        if host._OPTIONS is not usual:
+            return ParserHost()
+        starter.submit(start).result()
+        return lent
+
+    # The kernel ends a template with the thread that started it.
+    with ThreadPoolExecutor(1) as starter, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sandbox, "ParserHost", open_host)
+        yield
+        shared.close()
 
 
 @asynccontextmanager

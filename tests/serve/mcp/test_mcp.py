@@ -45,6 +45,23 @@ def assistant(live: LiveService, *options: str) -> AbstractAsyncContextManager[C
     return Client(StdioServerParameters(command=sys.executable, args=command(live, *options)))
 
 
+@asynccontextmanager
+async def in_process(live: LiveService, root: Path | None = None) -> AsyncIterator[Client]:
+    """Yields a client of a server in this process."""
+    from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 - only here
+
+    from dragoman.serve.clients.rest import RestClient  # noqa: PLC0415
+    from dragoman.serve.mcp.folder import Folder  # noqa: PLC0415
+    from dragoman.serve.mcp.tools import Tools  # noqa: PLC0415
+
+    url = httpx.URL(live.http_url)
+    async with RestClient.open(url.host, url.port or 80) as rest:
+        server = MCPServer[Any]("test")
+        Tools(rest, Folder.open(root)).add_to(server)
+        async with Client(server) as client:
+            yield client
+
+
 async def failure(client: Client, tool: str, **arguments: Any) -> str:
     result = await client.call_tool(tool, arguments)
     assert result.is_error
@@ -68,7 +85,7 @@ async def test_an_assistant_finds_typed_tools_and_is_told_that_texts_are_data(se
 async def test_each_tool_gives_what_the_server_gives(served: LiveService) -> None:
     expected = served.post({"text": TEXT, "target_language": "de"}).json()["translations"][0]["text"]
     glossary = served.post(GLOSSARY, path="/v1/glossaries").json()
-    async with assistant(served) as client:
+    async with in_process(served) as client:
         arguments = {"texts": [TEXT, TEXT], "source_language": "en", "target_language": "de"}
         found = await client.call_tool("translate", arguments)
         detected = await client.call_tool("detect", {"texts": ["Das ist ein Haus."]})
@@ -102,18 +119,18 @@ async def test_a_file_outside_of_the_root_is_refused_also_behind_a_link(served: 
     root.mkdir()
     secret.write_text(TEXT)
     (root / "link.txt").symlink_to(secret)
-    async with assistant(served, "--root", str(root)) as client:
+    async with in_process(served, root) as client:
         for path in ("../secret.txt", str(secret), "link.txt", "", ".", "one\0.txt", "absent.txt"):
             problem = await failure(client, "translate_document", path=path, target_language="de")
             assert problem == f"path: {path!r}, expected a file below the folder of --root"
-    async with assistant(served) as client:
+    async with in_process(served) as client:
         problem = await failure(client, "translate_document", path="one.txt", target_language="de")
         assert "expected the option --root" in problem
     assert sorted(path.name for path in root.iterdir()) == ["link.txt"]
 
 
 async def test_a_refusal_of_the_server_reaches_the_assistant_as_an_error(served: LiveService) -> None:
-    async with assistant(served) as client:
+    async with in_process(served) as client:
         problem = await failure(client, "translate", texts=[TEXT], target_language="klingon")
         assert "target_language" in problem
         assert "texts" in await failure(client, "translate", texts=[], target_language="de")
@@ -125,23 +142,6 @@ async def test_an_answer_has_a_size_limit(served: LiveService, monkeypatch: pyte
         monkeypatch.setattr("dragoman.serve.mcp.tools.MAX_ANSWER_CHARACTERS", 0)
         problem = await failure(client, "translate", texts=[TEXT], target_language="de")
     assert "expected at most 0: ask for fewer texts at once" in problem
-
-
-@asynccontextmanager
-async def in_process(live: LiveService) -> AsyncIterator[Client]:
-    """Yields a client of a server in this process."""
-    from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 - only here
-
-    from dragoman.serve.clients.rest import RestClient  # noqa: PLC0415
-    from dragoman.serve.mcp.folder import Folder  # noqa: PLC0415
-    from dragoman.serve.mcp.tools import Tools  # noqa: PLC0415
-
-    url = httpx.URL(live.http_url)
-    async with RestClient.open(url.host, url.port or 80) as rest:
-        server = MCPServer[Any]("test")
-        Tools(rest, Folder(None)).add_to(server)
-        async with Client(server) as client:
-            yield client
 
 
 def test_standard_output_has_nothing_but_the_protocol(served: LiveService) -> None:

@@ -67,7 +67,7 @@ def in_range(values: list[int], low: int, high: int) -> bool:
 
 
 @kinds
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(ids=LISTS, lengths=LISTS, slots=LISTS)
 def test_encode_runs_exactly_on_valid_inputs(kind: Kind, ids: list[int], lengths: list[int], slots: list[int]) -> None:
     feeds: dict[str, Array] = {
@@ -126,7 +126,7 @@ def valid_step(feeds: dict[str, list[int]]) -> bool:
 
 
 @kinds
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150)
 @given(step=steps())
 def test_step_runs_exactly_on_valid_inputs(kind: Kind, step: dict[str, list[int]]) -> None:
     feeds: dict[str, Array] = {
@@ -146,7 +146,6 @@ def valid_feeds(kind: Kind) -> dict[str, Array]:
 
 
 @kinds
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_a_cache_of_another_shape_is_an_error(kind: Kind, data: st.DataObject) -> None:
     feeds = valid_feeds(kind)
@@ -170,7 +169,6 @@ def test_a_cache_without_slots_or_positions_has_no_valid_row(kind: Kind) -> None
         assert not runs(session("Step", kind), feeds)
 
 
-@settings(max_examples=100, deadline=None)
 @given(rows=st.integers(0, 3), vocabulary=st.integers(0, 40), counts=LISTS)
 def test_choose_runs_exactly_on_valid_inputs(rows: int, vocabulary: int, counts: list[int]) -> None:
     _SESSIONS.setdefault(("Choose", ""), choose_session())
@@ -180,7 +178,6 @@ def test_choose_runs_exactly_on_valid_inputs(rows: int, vocabulary: int, counts:
 
 
 @kinds
-@settings(max_examples=100, deadline=None)
 @given(values=st.lists(st.floats(width=32), min_size=32, max_size=32), token=st.integers(0, 16))
 def test_any_floats_in_weights_and_caches_are_computed(kind: Kind, values: list[float], token: int) -> None:
     feeds = valid_feeds(kind) | {"token_ids": np.array([token])}

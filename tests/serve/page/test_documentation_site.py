@@ -17,8 +17,10 @@ from tests.support.paths import ROOT
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def site(tmp_path_factory: pytest.TempPathFactory, *, thorough: bool) -> Iterator[str]:
     """The address of the site as one of two versions, built with every warning as an error."""
+    if not thorough:
+        pytest.skip("builds for half a minute: run with --thorough, as the checks of each change do")
     folder = tmp_path_factory.mktemp("site")
     command = [str(Path(sys.executable).with_name("mkdocs")), "build", "--strict", "--site-dir", str(folder / "0.1.0")]
     subprocess.run(command, cwd=ROOT, check=True)
@@ -28,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"{address}/0.1.0/"
 
 
-def test_the_site_has_search_files_and_versions_and_loads_nothing_from_elsewhere(browser: Browser, site: str) -> None:
+def test_the_site_has_search_files_and_versions_and_loads_nothing_from_elsewhere(site: str, browser: Browser) -> None:
     opened = browser.new_page()
     opened.set_default_timeout(120_000)  # the references are long, and the processor may be busy
     hosts: set[str] = set()

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,13 @@ from structlog.testing import capture_logs
 from benchmarks.harness.process import proportional_bytes
 from dragoman.serve.errors import DeadlineExceededError, InternalError, RequestTooLargeError
 from dragoman.serve.sandbox.frames import Item
+from dragoman.serve.sandbox.host import ParserHost
 from dragoman.serve.sandbox.sandbox import MAX_TRIES, ParserUnavailableError, Sandbox
 from dragoman.serve.sandbox.template import MAX_CALLS_PER_WORKER
 from dragoman.serve.sandbox.worker import MAX_KEPT_BYTES, MAX_SMALL_INPUT_BYTES, MEBIBYTE, Limits, Purpose, Refusal
 from tests.support.live import eventually
 from tests.support.processes import children
-from tests.support.sandboxes import add_parsers, is_running, make_pipe, open_sandbox, template_of
+from tests.support.sandboxes import add_parsers, is_running, make_pipe, open_sandbox, shared_template, template_of
 
 pytestmark = pytest.mark.anyio
 LIMITS = Limits(memory_bytes=64 * MEBIBYTE, cpu_seconds=60, wall_seconds=600.0, output_bytes=64 * MEBIBYTE)
@@ -29,9 +30,17 @@ MAX_IDLE_PROCESSES = 2
 MAX_IDLE_BYTES = 60 * MEBIBYTE
 
 
-@pytest.fixture(autouse=True)
-def _hostile_parsers(monkeypatch: pytest.MonkeyPatch) -> None:
-    add_parsers(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _hostile_parsers() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        add_parsers(patch)
+        with shared_template():
+            yield
+
+
+@pytest.fixture
+def own_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.serve.sandbox.sandbox.ParserHost", ParserHost)
 
 
 @pytest.fixture
@@ -79,6 +88,7 @@ async def test_an_error_of_a_parser_is_logged_without_its_values(sandbox: Sandbo
     assert "secret" not in line["problem"]
 
 
+@pytest.mark.usefixtures("own_template")
 @pytest.mark.parametrize(
     ("name", "limits", "named"),
     [
@@ -131,6 +141,7 @@ async def process_ids(sandbox: Sandbox, *calls: Sequence[Item], limits: Limits =
     return [(await call(sandbox, *items, limits=limits))[-1] for items in calls]
 
 
+@pytest.mark.usefixtures("own_template")
 async def test_small_calls_share_a_process_until_it_has_had_its_number(sandbox: Sandbox) -> None:
     found = await process_ids(sandbox, *[("process", "a")] * (MAX_CALLS_PER_WORKER + 1))
     assert len(set(found[:-1])) == 1
@@ -171,6 +182,7 @@ async def test_a_parser_that_dies_each_time_is_called_three_times(sandbox: Sandb
     assert [line["event"] for line in lines] == ["parser_died"] * MAX_TRIES
 
 
+@pytest.mark.usefixtures("own_template")
 @pytest.mark.parametrize("killed", ["worker", "template"])
 async def test_a_call_whose_process_is_killed_is_made_again(sandbox: Sandbox, tmp_path: Path, killed: str) -> None:
     begun, end = make_pipe(tmp_path), tmp_path / "end"
@@ -183,6 +195,7 @@ async def test_a_call_whose_process_is_killed_is_made_again(sandbox: Sandbox, tm
     assert second != worker
 
 
+@pytest.mark.usefixtures("own_template")
 async def test_a_killed_idle_worker_is_replaced(sandbox: Sandbox) -> None:
     await call(sandbox, "echo")
     await until_workers(sandbox, 1)
@@ -209,6 +222,7 @@ async def test_purposes_do_not_wait_for_each_other(sandbox: Sandbox) -> None:
     await asyncio.gather(spinning, return_exceptions=True)
 
 
+@pytest.mark.usefixtures("own_template")
 async def test_a_canceled_call_that_waits_is_dropped(sandbox: Sandbox) -> None:
     first = asyncio.create_task(call(sandbox, "sleep"))
     await call(sandbox, "echo", purpose="forms")
@@ -221,6 +235,7 @@ async def test_a_canceled_call_that_waits_is_dropped(sandbox: Sandbox) -> None:
     assert await call(sandbox, "echo", "a") == ["a"]
 
 
+@pytest.mark.usefixtures("own_template")
 async def test_an_idle_sandbox_is_two_small_processes(sandbox: Sandbox) -> None:
     await call(sandbox, "echo")
     await until_workers(sandbox, 1)
@@ -229,6 +244,7 @@ async def test_an_idle_sandbox_is_two_small_processes(sandbox: Sandbox) -> None:
     assert sum(map(proportional_bytes, processes)) < MAX_IDLE_BYTES
 
 
+@pytest.mark.usefixtures("own_template")
 async def test_a_closed_sandbox_leaves_no_process(sandbox: Sandbox) -> None:
     await call(sandbox, "echo")
     processes = [template_of(sandbox), *children(template_of(sandbox))]
@@ -236,6 +252,7 @@ async def test_a_closed_sandbox_leaves_no_process(sandbox: Sandbox) -> None:
     await until(lambda: not any(map(is_running, processes)))
 
 
+@pytest.mark.usefixtures("own_template")
 async def test_calls_fail_with_a_reason_without_a_template(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/none")

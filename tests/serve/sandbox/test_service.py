@@ -15,7 +15,7 @@ from dragoman.serve.sandbox import host, worker
 from tests.support.live import LiveService, eventually, run_service
 from tests.support.paths import ROOT
 from tests.support.processes import children
-from tests.support.sandboxes import add_parsers, is_running
+from tests.support.sandboxes import add_parsers, is_running, template_of
 from tests.support.served import Server, serve
 
 PAIR = {"source_language": "en", "target_language": "de"}
@@ -60,7 +60,7 @@ def test_others_are_answered_while_parsers_compute(live: LiveService, monkeypatc
     document = send_document(live)
     with ThreadPoolExecutor(len(SENDERS)) as pool:
         sent: list[Future[httpx.Response]] = [pool.submit(send, live) for send in SENDERS]
-        template = _template(children_of_this_process())
+        template = template_of(live.service.core.sandbox)
         eventually(lambda: len(children(template)) >= 3)  # a document, a glossary, a form
         assert live.post({"text": "alpha beta."}).status_code == 200
         for path in ("/metrics", "/healthz", "/v1/models", "/v1/glossaries", "/"):
@@ -71,19 +71,13 @@ def test_others_are_answered_while_parsers_compute(live: LiveService, monkeypatc
         assert [item.result().status_code for item in sent] == [503] * len(SENDERS)
 
 
-def children_of_this_process() -> list[int]:
-    """Returns the children of all threads, since a service of a test has one of its own."""
-    tasks = Path("/proc/self/task").iterdir()
-    return [int(word) for task in tasks for word in (task / "children").read_text("ascii").split()]
-
-
 def _template(processes: list[int]) -> int:
     found = [pid for pid in processes if b"dragoman.serve.sandbox" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert len(found) == 1
     return found[0]
 
 
-@pytest.mark.parametrize("send", SENDERS)
+@pytest.mark.parametrize("send", [send_form, send_glossary])
 def test_a_request_beyond_a_limit_is_refused_with_the_limit(
     live: LiveService, monkeypatch: pytest.MonkeyPatch, send: Callable[[LiveService], httpx.Response]
 ) -> None:
@@ -109,7 +103,7 @@ def test_a_deleted_document_ends_its_parser(live: LiveService, monkeypatch: pyte
     add_parsers(monkeypatch, "tests.support.endless_parsers")
     document = send_document(live)
     eventually(lambda: status_of(live, document) == "translating")
-    template = _template(children_of_this_process())
+    template = template_of(live.service.core.sandbox)
     eventually(lambda: len(children(template)) == 1)
     (parser,) = children(template)
     with live.http() as client:
