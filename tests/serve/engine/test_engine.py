@@ -29,7 +29,6 @@ sources = st.lists(st.integers(FIRST_ID, 50) | st.just(ENDLESS_ID), min_size=1, 
 
 @each_engine
 @pytest.mark.promise("R2")
-@settings(max_examples=100)
 @given(
     slots=st.integers(1, 5),
     prefill_token_budget=st.integers(1, 20),

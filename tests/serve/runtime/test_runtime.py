@@ -132,7 +132,7 @@ def test_sequences_differ_from_each_other(forced: list[Forced]) -> None:
         assert np.ptp(sequence.alone, axis=1).min() > 0.1
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 33])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 9, 16, 33])
 def test_the_size_of_the_batch_changes_nothing(sessions: NativeSessions, forced: list[Forced], rows: int) -> None:
     for slots in (rows, 64):
         runtime = sessions.runtime(slots=slots)
@@ -141,7 +141,7 @@ def test_the_size_of_the_batch_changes_nothing(sessions: NativeSessions, forced:
         assert_alone(runtime, forced[:rows])
 
 
-@pytest.mark.parametrize("shift", [1, 7, 16, 32])
+@pytest.mark.parametrize("shift", [7, 16])
 def test_the_position_in_the_batch_changes_nothing(sessions: NativeSessions, forced: list[Forced], shift: int) -> None:
     rotated = [*forced[shift:], *forced[:shift]]
     runtime = sessions.runtime(slots=COUNT)

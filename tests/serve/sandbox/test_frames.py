@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.serve.sandbox.frames import END, HEADER_BYTES, PIECE_BYTES, Decoder, FrameError, Item, encode, read_header
@@ -27,7 +27,6 @@ def read(data: bytes) -> Iterator[Item]:
         yield from decoder.decode(kind, content)
 
 
-@settings(max_examples=200)
 @given(ITEMS)
 def test_what_is_encoded_is_decoded(items: list[Item]) -> None:
     assert list(read(b"".join(encode(items)))) == items
@@ -46,7 +45,6 @@ def test_many_small_items_are_sent_together_in_small_frames() -> None:
     assert max(map(len, frames)) < 100_000
 
 
-@settings(max_examples=200)
 @given(ITEMS, st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=4), st.binary(max_size=10))
 def test_damage_gives_other_items_or_an_error(items: list[Item], damages: list[tuple[int, int]], tail: bytes) -> None:
     data = bytearray(b"".join(encode(items)) + tail)

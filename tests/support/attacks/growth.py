@@ -12,7 +12,7 @@ MAX_GROWTH = 8.0
 _FIRST_SIZE = 4000
 _LAST_SIZE = 1_024_000
 # A run of this time is long enough to compare. Shorter ones are noise.
-_LONG_SECONDS = 0.1
+_LONG_SECONDS = 0.05
 _SHORT_SECONDS = 0.002
 _ATTEMPTS = 3
 

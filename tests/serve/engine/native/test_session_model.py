@@ -123,7 +123,7 @@ def test_every_search_returns_the_bits_of_the_engine_in_python(bundle: Bundle, o
 @pytest.mark.promise("R1")
 def test_arrivals_and_engines_change_no_bit(bundle: Bundle, *, thorough: bool) -> None:
     for seed in range(5 if thorough else 1):
-        specs = any_specs(bundle, 100, seed)
+        specs = any_specs(bundle, 40, seed)
         random = np.random.default_rng(seed)
 
         def pause(random: np.random.Generator = random) -> None:
