@@ -168,11 +168,9 @@ def test_a_replaced_member_keeps_all_others() -> None:
     assert members == {"mimetype": b"x", "ä.xml": b"<b/>", "media/1": bytes(range(256))}
 
 
-UNPACKED = {name: parse for name, parse in FORMATS.items() if name[1:] not in PACKED}
-ONE_OF_EACH_PARSER = {getattr(parse, "func", parse): name for name, parse in UNPACKED.items()}
-
-
-@pytest.mark.parametrize("name", ONE_OF_EACH_PARSER.values())
+@pytest.mark.parametrize(
+    "name", sorted(FORMATS.keys() - {f".{name}" for name in (*PACKED, "arb", "htm", "pot", "tsv", "xliff", "yml")})
+)
 def test_ten_megabytes_of_one_character_are_read_or_refused(name: str) -> None:
     """Markdown takes 4 seconds per megabyte."""
     content = b"<" * (100_000 if name in (".md", ".markdown") else 10_000_000)

@@ -11,13 +11,7 @@ from tests.support.live import WAIT_SECONDS, LiveService, run_service
 from tests.support.paths import ROOT
 
 CHROMIUM = "chromium"
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-software-rasterizer",
-    "--disable-background-networking",
-    "--disable-component-update",
-]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 # A word of the current translation. While somebody types, the page may still show words of an earlier one.
 TRANSLATED = "#target[aria-busy=false] .word"
 WAIT_MILLISECONDS = 1000 * WAIT_SECONDS

@@ -41,17 +41,6 @@ def press(page: Page, selector: str, key: str = "Enter") -> None:
     page.keyboard.press(key)
 
 
-def open_alternatives(page: Page) -> str:
-    """Walks to the fourth word, opens its alternatives and returns the word."""
-    tab_to(page, "#target .word")
-    for _ in range(3):
-        page.keyboard.press("ArrowRight")
-    word = focused(page)
-    page.keyboard.press("Enter")
-    page.locator("#alternatives small").first.wait_for()
-    return word
-
-
 def test_languages_are_chosen(page: Page) -> None:
     tab_to(page, "#source-language")
     page.keyboard.type("Ger")
@@ -82,29 +71,29 @@ def test_words_are_walked_through_and_light_their_partners(page: Page) -> None:
     assert focused(page) == "Ein"
 
 
-def test_an_alternative_is_chosen(page: Page) -> None:
+def test_alternatives_are_closed_by_two_keys_and_one_is_chosen(page: Page) -> None:
     type_text(page)
-    open_alternatives(page)
+    tab_to(page, "#target .word")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    word = focused(page)
+    page.keyboard.press("Enter")
+    page.locator("#alternatives small").first.wait_for()
+    page.keyboard.press("Escape")
+    expect(page.locator("#alternatives")).to_be_hidden()
+    assert focused(page) == word
+    page.keyboard.press("Enter")
+    page.locator("#alternatives small").first.wait_for()
+    page.keyboard.press("Tab")
+    expect(page.locator("#alternatives")).to_be_hidden()
+    expect(page.locator("#copy")).to_be_focused()
+    tab_to(page, "#target .word", "Shift+Tab")
+    page.keyboard.press("Enter")
+    page.locator("#alternatives small").first.wait_for()
     page.keyboard.press("ArrowDown")
     chosen = page.evaluate("document.activeElement.firstChild.textContent")
     page.keyboard.press("Enter")
     expect(page.locator("#target")).to_have_text(chosen)
-
-
-def test_alternatives_are_closed_and_the_focus_returns_to_the_word(page: Page) -> None:
-    type_text(page)
-    word = open_alternatives(page)
-    page.keyboard.press("Escape")
-    expect(page.locator("#alternatives")).to_be_hidden()
-    assert focused(page) == word
-
-
-def test_tab_leaves_the_alternatives_and_closes_them(page: Page) -> None:
-    type_text(page)
-    open_alternatives(page)
-    page.keyboard.press("Tab")
-    expect(page.locator("#alternatives")).to_be_hidden()
-    expect(page.locator("#copy")).to_be_focused()
 
 
 def test_the_map_of_another_sentence_is_saved(page: Page, tmp_path: Path) -> None:

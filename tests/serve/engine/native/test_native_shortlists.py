@@ -78,7 +78,7 @@ def test_a_translation_uses_its_candidates_alone(listed: Listed) -> None:
 
 @pytest.mark.promise("R1")
 def test_company_and_engines_change_no_bit(listed: Listed, *, thorough: bool) -> None:
-    specs = listed.specs(200 if thorough else 60, list(GRID.values()))
+    specs = listed.specs(200 if thorough else 30, list(GRID.values()))
     alone = [natively(listed.bundle, [spec])[0] for spec in specs]
     assert natively(listed.bundle, specs) == alone
     assert natively(listed.bundle, specs, engines=2) == alone
