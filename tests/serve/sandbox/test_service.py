@@ -25,7 +25,7 @@ FORM_BYTES = 70_000
 
 @pytest.fixture
 def live(bundle_path: Path, tmp_path: Path) -> Iterator[LiveService]:
-    with run_service(bundle_path, state_dir=tmp_path) as service:
+    with run_service(bundle_path, state_dir=tmp_path, request_timeout_seconds=600.0) as service:
         yield service
 
 
