@@ -190,7 +190,7 @@ fmt: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# Measures what docs/measurements states and fills in its tables, on a quiet machine; a later call continues. Takes an hour;
+# Measures what docs/measurements states and fills in its tables, on a quiet machine; a later call continues. Takes 90 minutes;
 # ONLY="offline service" measures these, by their names in benchmarks/measurements.yaml.
 measurements: setup
 	$(BIN)/python -m benchmarks.measurements $(ONLY)
