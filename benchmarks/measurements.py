@@ -31,10 +31,10 @@ MAX_BUSY_SHARE, BUSY_SECONDS = 0.05, 5.0
 
 
 class Measurement(Section):
-    """What fills in the place `measured: NAME` of a page.
+    """The commands whose output fills the place `measured: NAME` of `page`, as lines of a shell in the root.
 
-    The commands are lines of a shell in the root of the repository. Of an output that is no Markdown, lines that match
-    `lines` are kept.
+    Of an output that is no Markdown, lines that match `lines` are kept. `needs` names an otherwise idle machine, or a
+    network, which only a call by name uses. A change of `files` makes a result stale. `minutes` are those of two cores.
     """
 
     page: str
@@ -107,7 +107,7 @@ class Measurements:
         return str(record["text"]) if record.get("conditions") == conditions and not commit.endswith("+") else None
 
     def measure(self, name: str) -> str:
-        """Measures, stores and fills in a result, unless a stored one counts; returns what became of it."""
+        """Fills in a stored or new result; returns `fresh`, `measured`, or why it was refused or failed."""
         measurement, text = self.known[name], self.stored(name)
         share = self.busy_share() if text is None and "quiet" in measurement.needs else 0.0
         if share > MAX_BUSY_SHARE:
@@ -118,6 +118,8 @@ class Measurements:
                 text = measurement.measure()
             except subprocess.CalledProcessError as error:
                 return f"failed: {error}"
+            if not text:
+                return f"failed: lines: expected some that match {measurement.lines}, got none"
             self.results.mkdir(parents=True, exist_ok=True)
             record = {"conditions": measurement.conditions(), "text": text}
             (self.results / f"{name}.json").write_text(json.dumps(record, indent=1), encoding="utf-8")

@@ -50,7 +50,7 @@ class TranslatePlan(BenchmarkPlan):
     beam_size: int = Field(1, ge=1, description="hypotheses of the beam search")
 
     def measure(self) -> Report:
-        """Measures both programs."""
+        """Measures both programs; raises CorpusError if the data has fewer lines."""
         import_module("ctranslate2")
         lines = list(dict.fromkeys(read_corpus(self.data, "train").sources))[: self.lines]
         if len(lines) < self.lines:

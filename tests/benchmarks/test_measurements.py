@@ -43,7 +43,10 @@ def test_a_result_fills_its_place_and_counts_until_the_commit_changes(
 
 def test_a_quiet_measurement_is_refused_next_to_other_programs_and_a_failure_is_reported(run: Measurements) -> None:
     assert run.measure("b").startswith("refused: other programs take 50% of the CPUs")
-    assert Measurements(run.known, run.results, run.pages, lambda: 0.0).measure("b").startswith("failed: ")
+    empty = run.known["a"].model_copy(update={"lines": "no such line"})
+    idle = Measurements({"a": empty, "b": run.known["b"]}, run.results, run.pages, lambda: 0.0)
+    assert idle.measure("a") == "failed: lines: expected some that match no such line, got none"
+    assert idle.measure("b").startswith("failed: Command")
 
 
 def test_tables_without_processor_and_date_and_those_of_another_version_are_refused() -> None:
@@ -58,9 +61,7 @@ def test_tables_without_processor_and_date_and_those_of_another_version_are_refu
 
 
 def test_a_figure_of_the_readme_that_the_summary_lacks_is_refused() -> None:
-    readme = (
-        "# D\n\n## Figures\n\n| figure | value |\n| --- | ---: |\n| speed | 1,200.5 times |\n\n## Next\n\n| a | 7 |\n"
-    )
+    readme = "\n## Figures\n\n| figure | value |\n| --- | ---: |\n| speed | 1,200.5 times |\n\n## Next\n\n| a | 7 |\n"
     assert list(CHECK["unproved"](readme, "It is 1,200.5.")) == []
     assert list(CHECK["unproved"](readme, "It is 1,200.")) == [
         "README.md: Figures: 1,200.5 times: expected it in summary.md"
