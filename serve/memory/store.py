@@ -52,6 +52,8 @@ MAX_STORED_ENTRIES = 4_000_000
 MAX_STORED_BYTES = 2 << 30
 # Entries per transaction, so that other writers wait for less than a second.
 BATCH = 10_000
+# Other writers of SQLite try every 0.1 s, and would fail if one transaction followed the other.
+_PAUSE_SECONDS = 0.1
 _TEXTS_PER_QUERY = 500
 _ENTRIES_PER_KEY = 20
 # Suggestions for a text.
@@ -201,6 +203,8 @@ class MemoryStore:
         Until it ends, look-ups miss similar texts. It holds the lock of writers for a batch at a time.
         """
         with self._state.writing() as connection:
+            # The index of earlier versions.
+            connection.execute(sa.text("DROP TABLE IF EXISTS memory_shingles"))
             connection.execute(sa.delete(POSTINGS))
             memories = connection.execute(sa.select(MEMORIES.c.id, MEMORIES.c.version)).all()
         count = 0
@@ -213,6 +217,7 @@ class MemoryStore:
                     rows = connection.execute(own.where(COLUMNS.id > last).order_by(COLUMNS.id).limit(BATCH)).all()
                     index_rows(connection, rows)
                 count, last = count + len(rows), rows[-1].id if rows else None
+                time.sleep(_PAUSE_SECONDS)
         return count
 
 

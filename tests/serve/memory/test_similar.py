@@ -120,8 +120,11 @@ def test_an_index_that_is_built_again_has_what_counts(state: State) -> None:
     corrections.add(OWNER, Correction(PAIR, Entry("A correction", "x"), memory="m"))
     with state.writing() as connection:
         connection.execute(sa.delete(POSTINGS))
+        connection.execute(sa.text("CREATE TABLE memory_shingles (id INTEGER)"))
     assert found(store, "Cancels") == {}
     assert store.rebuild_index() == len(TEXTS) + 1
+    with state.reading() as connection:
+        assert not sa.inspect(connection).has_table("memory_shingles")
     assert list(found(store, "Cancels")) == ["Cancel"]
     assert found(store, "A corrections") == {}
     assert list(found(store, "Another texts", client=OTHER)) == ["Another text"]
