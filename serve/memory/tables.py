@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from dragoman.serve.host.state import Identifier
+from dragoman.serve.host.state import POSTGRESQL, Identifier
 from dragoman.serve.memory.entry import MAX_LANGUAGE_CHARACTERS, Entry, Pair
 
 MAX_NAME_CHARACTERS = 64
@@ -76,7 +76,12 @@ CHOSEN = USABLE & MEMORIES.c.id.in_(any_of("memories", sa.Integer))
 
 
 def insert_rows(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Inserts rows with the same columns, in half the time of SQLAlchemy, which processes each value."""
+    """Inserts rows with the same columns, whose ids are in their order."""
+    if connection.dialect.name == POSTGRESQL:
+        # SQLAlchemy sends 1,000 rows at once if it returns ids; else each row takes about 2 ms.
+        connection.execute(sa.insert(table).returning(table.c.id, sort_by_parameter_order=True), rows).all()
+        return
+    # SQLAlchemy, which processes each value, takes twice as long.
     statement = sa.insert(table).compile(dialect=connection.dialect, column_keys=list(rows[0]))
     values = map(itemgetter(*(statement.positiontup or ())), rows)
     connection.exec_driver_sql(str(statement), list(values))
