@@ -10,5 +10,5 @@ def cases(test_file: str) -> dict[str, Any]:
     """Returns the tables of `test_NAME.py` by their titles, from `NAME.yaml` in its folder."""
     path = Path(test_file)
     file = path.with_name(f"{path.stem.removeprefix('test_')}.yaml")
-    tables: dict[str, Any] = yaml.load(file.read_text("utf-8"), yaml.CSafeLoader)
+    tables: dict[str, Any] = yaml.safe_load(file.read_text("utf-8"))
     return tables
