@@ -328,7 +328,7 @@ def test_a_failing_copy_fails_new_sequences_and_one_of_all_sources_every_sequenc
             with pytest.raises(BenchmarkError):
                 live.translate(wanted)
         live.close()
-    assert [entry["event"] for entry in logs] == ["encode_failed", "decode_failed"]
+    assert [(entry["event"], entry["sequences"]) for entry in logs] == [("encode_failed", 1), ("decode_failed", 1)]
 
 
 def test_an_engine_survives_a_device_that_fails_at_its_start(states_bundle: Bundle, stub: Stub) -> None:

@@ -168,6 +168,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     try {
       if (!encode_batch_.slots.empty()) model_->encode(encode_batch_);
     } catch (const StateLost&) {
+      running_.insert(running_.end(), scheduled.begin(), scheduled.end());  // they fail with all others
       throw;
     } catch (...) {
       count_failure("encode_failed", scheduled.size());
