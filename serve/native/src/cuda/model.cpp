@@ -43,14 +43,18 @@ size_t staging_bytes(const DeviceConfig& config) {
   return Staging::rounded(rows * tokens * sizeof(int64_t)) + Staging::rounded(rows * sizeof(int32_t));
 }
 
-// Returns the bytes that the states, logits and alignments of an engine take.
+// Returns the bytes that the states, logits and alignments of an engine take, and the room for one source state.
 size_t large_bytes(const DeviceConfig& config) {
   const auto slots = static_cast<size_t>(config.slots), encoded = static_cast<size_t>(config.encoder_rows);
   size_t bytes = float_bytes(config.slots, config.vocabulary) +
                  float_bytes(config.slots, config.alignment_heads * config.max_source_tokens);
-  for (const TensorSpec& spec : specs_of(config.source_states)) bytes += (slots + encoded) * spec.bytes();
+  size_t spare = 0;
+  for (const TensorSpec& spec : specs_of(config.source_states)) {
+    bytes += (slots + encoded) * spec.bytes();
+    spare = std::max(spare, slots * spec.bytes());
+  }
   for (const TensorSpec& spec : specs_of(config.target_states)) bytes += slots * spec.bytes();
-  return bytes;
+  return bytes + spare;
 }
 
 // Returns the limit of ONNX Runtime's memory; 0: none. Throws OutOfMemory if nothing is left for it.
