@@ -12,7 +12,7 @@ namespace {
 
 std::mutex mutex;
 std::map<Address, size_t> taken;
-constexpr Result kOutOfMemory = 2;
+constexpr Result kInvalidValue = 1, kOutOfMemory = 2;
 constexpr Result kLost = 719;
 
 }  // namespace
@@ -98,6 +98,8 @@ struct Box { Side from, to; size_t bytes, lines, groups; };
 
 DRIVER Result cuMemcpy3DAsync_v2(const Box* box, void*) {
   FAIL_ON_DEMAND;
+  for (const Side& side : {box->from, box->to})
+    if (side.type != 2 || side.pitch < box->bytes || side.height < box->lines) return kInvalidValue;
   for (size_t group = 0; group < box->groups; ++group)
     for (size_t line = 0; line < box->lines; ++line) {
       const auto at = [&](const Side& side) { return side.device + (group * side.height + line) * side.pitch; };

@@ -31,6 +31,7 @@ struct BoxCopy {
   Side from, to;
   size_t bytes, lines, groups;
 };
+static_assert(sizeof(BoxCopy) == 200);
 
 // F(name in C++, name in the driver, types of the parameters); cuda.h documents them.
 #define DRAGOMAN_DRIVER_FUNCTIONS(F)                                            \
