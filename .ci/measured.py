@@ -25,7 +25,7 @@ DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 
 
 def problems(page: str, text: str, version: str, places: dict[str, str]) -> Iterator[str]:
-    """Yields what is wrong with a page; `places` has the page of each measurement."""
+    """Yields the problems of a page. `places` maps the name of each measurement to its page."""
     found = dict(PLACE.findall(text))
     for name in found.keys() ^ {name for name, where in places.items() if where == page}:
         yield f"measured: {name}: expected it once in this page and in benchmarks/measurements.yaml"

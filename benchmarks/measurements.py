@@ -99,16 +99,17 @@ class Measurements:
     pages: Path
     busy_share: Callable[[], float] = busy_share
 
-    def stored(self, name: str) -> str | None:
-        """Returns the result if it counts; files that differ from their commit never give one."""
-        path, conditions = self.results / f"{name}.json", self.known[name].conditions()
+    def stored(self, name: str, conditions: Mapping[str, object]) -> str | None:
+        """Returns the result of these conditions, if any; files that differ from their commit never give one."""
+        path = self.results / f"{name}.json"
         record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         commit = str(conditions["commit"])
         return str(record["text"]) if record.get("conditions") == conditions and not commit.endswith("+") else None
 
     def measure(self, name: str) -> str:
         """Fills in a stored or new result; returns `fresh`, `measured`, or why it was refused or failed."""
-        measurement, text = self.known[name], self.stored(name)
+        measurement, conditions = self.known[name], self.known[name].conditions()
+        text = self.stored(name, conditions)
         share = self.busy_share() if text is None and "quiet" in measurement.needs else 0.0
         if share > MAX_BUSY_SHARE:
             return f"refused: other programs take {share:.0%} of the CPUs, expected at most {MAX_BUSY_SHARE:.0%}"
@@ -121,7 +122,7 @@ class Measurements:
             if not text:
                 return f"failed: lines: expected some that match {measurement.lines}, got none"
             self.results.mkdir(parents=True, exist_ok=True)
-            record = {"conditions": measurement.conditions(), "text": text}
+            record = {"conditions": conditions, "text": text}
             (self.results / f"{name}.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
         page = self.pages / measurement.page
         page.write_text(fill(page.read_text(encoding="utf-8"), f"measured: {name}", text), encoding="utf-8")
@@ -129,7 +130,7 @@ class Measurements:
 
 
 def main() -> None:
-    """Measures what is not fresh; exits with 1 if a measurement was refused or failed."""
+    """Runs the measurements that have no fresh result. The status is 1 if one was refused or failed."""
     parser = argparse.ArgumentParser(description="Measures what pages state, and fills in their tables.")
     parser.add_argument("names", nargs="*", help="measurements; default: all that need no network")
     parser.add_argument("--plan", type=Path, default=Path(__file__).with_suffix(".yaml"), help="file of measurements")

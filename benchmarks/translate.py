@@ -43,7 +43,7 @@ class TranslatePlan(BenchmarkPlan):
 
     libraries = ("onnxruntime", "ctranslate2", "sentencepiece")
 
-    rounds: int = Field(3, ge=1, description="turns of each program")
+    rounds: int = Field(3, ge=1, description="how often each program runs")
     bundle: Path = Field(description="bundle of one direction in int8, made from a run")
     data: str = Field("multi30k:en-de", description="training data as in `dragoman train`")
     lines: int = Field(20_000, ge=1, description="distinct sources to translate")

@@ -24,7 +24,7 @@ void read(const std::int8_t* bytes, Index count) {
   Words a{}, b{};
   for (const auto* word = reinterpret_cast<const Words*>(bytes); count > 0; count -= 64, word += 4)
     a += word[0] + word[1], b += word[2] + word[3];
-  __asm__ volatile("" ::"x"(a + b));  // they are read, though nobody needs them
+  __asm__ volatile("" ::"x"(a + b));  // without a use of the sums, the compiler drops the reads
 }
 
 // What one of the threads does: its part of each matrix. Then it waits actively for the other one.

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -78,19 +78,14 @@ class Soak:
         """Returns the answer, parsed if it is JSON. Repeats a request that loses its connection, as clients do."""
         for _ in range(TRIES):
             try:
-                status, text = self._send(method, path, body if isinstance(body, str) else json.dumps(body))
+                sent = None if method != "POST" else body if isinstance(body, str) else json.dumps(body)
+                status, text = self.server.request(method, path, sent)
             except (HTTPException, OSError):
                 self.counts["lost connections"] += 1
             else:
                 assert status < HTTPStatus.BAD_REQUEST, (method, path, body, status, text)
                 return json.loads(text) if text.startswith("{") else text
         raise AssertionError(f"{method} {path}: lost {TRIES} connections")
-
-    def _send(self, method: str, path: str, body: str) -> tuple[int, str]:
-        with closing(HTTPConnection("127.0.0.1", self.server.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
-            connection.request(method, path, body if method == "POST" else None, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            return response.status, response.read().decode()
 
     def check_equal(self, request: object, answer: object) -> None:
         """Fails if the same request had another answer before."""

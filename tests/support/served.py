@@ -54,8 +54,12 @@ class Server:
 
     def post(self, body: object, path: str = "/v1/translate", **headers: str) -> tuple[int, str]:
         """Sends one request, by default a translation, and returns status and body."""
+        return self.request("POST", path, json.dumps(body), **headers)
+
+    def request(self, method: str, path: str, body: str | None = None, **headers: str) -> tuple[int, str]:
+        """Sends one request, with a body in JSON unless `headers` name another type, and returns status and body."""
         with closing(HTTPConnection("127.0.0.1", self.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
-            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **headers})
+            connection.request(method, path, body, {"Content-Type": "application/json", **headers})
             response = connection.getresponse()
             return response.status, response.read().decode()
 
@@ -74,9 +78,7 @@ class Server:
         ]
 
     def metric(self, name: str) -> float:
-        with closing(HTTPConnection("127.0.0.1", self.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
-            connection.request("GET", "/metrics")
-            text = connection.getresponse().read().decode()
+        _, text = self.request("GET", "/metrics")
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
         values = [sample.value for sample in samples if sample.name == f"dragoman_{name}"]
         assert values, f"no series dragoman_{name}"

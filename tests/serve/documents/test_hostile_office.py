@@ -12,7 +12,7 @@ from dragoman.serve.documents.formats import parse_document
 from dragoman.serve.protect.markup.xml import scan_xml
 from tests.support.attacks.hostile_office import ATTACKS, MEBIBYTE, REQUEST, Attack, changed, draw, measure
 
-# In quadratic time or memory, most attacks of this size take a minute or hundreds of megabytes.
+# Most attacks of this size take a minute or hundreds of megabytes if a reader needs quadratic time or memory.
 SIZE_BYTES = MEBIBYTE // 4
 MAX_PEAK_BYTES = 100 * MEBIBYTE
 CPU_SECONDS = 30

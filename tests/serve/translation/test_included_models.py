@@ -57,7 +57,7 @@ def assert_kept(text: str, translation: str) -> None:
     for start, end in FINDER.spans(translation):
         assert not is_word(translation[max(0, start - 1) : start])
         assert not is_word(translation[end : end + 1])
-    # Of a text of several sentences, this holds only for those with placeholders.
+    # If a text has several sentences, this holds only for those with placeholders.
     if FINDER.spans(text) and not re.search(r"[.!?]\s", text):
         has_words, keeps_words = (has_letter_outside(item, FINDER.spans(item)) for item in (text, translation))
         assert keeps_words or not has_words
