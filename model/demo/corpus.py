@@ -42,12 +42,16 @@ def write_corpus(out: Path, seed: int, sizes: Mapping[str, int], *, alignments: 
     with TemporaryDirectory(dir=out, prefix=".corpus-") as folder:
         for split, size in sizes.items():
             texts = tqdm(islice(sentences, size), split, size, unit=" pairs")
-            rows = [(*text.plain(), " ".join(f"{i}-{j}" for i, j in text.alignment())) for text in texts]
+            rows = [(*text.plain(), _pharaoh(text) if alignments else "") for text in texts]
             for column, suffix in enumerate(("en", "de", "align") if alignments else ("en", "de")):
                 content = "".join(f"{row[column]}\n" for row in rows)
                 Path(folder, f"{split}.{suffix}").write_text(content, encoding="utf-8", newline="\n")
         for file in Path(folder).iterdir():
             file.replace(out / file.name)
+
+
+def _pharaoh(text: Text) -> str:
+    return " ".join(f"{i}-{j}" for i, j in text.alignment())
 
 
 class CorpusCommand(BaseSettings):

@@ -67,7 +67,8 @@ class Grammar:
         for name in "ab":
             if f"<{name}" in row["text"]:
                 for form, clause in self._clause(row.get(name, {}), mood).items():
-                    text = text.filled(f"{name}{form}", clause.within(name))
+                    if f"<{name}{form}>" in row["text"]:
+                        text = text.filled(f"{name}{form}", clause.within(name))
         return text.sentence()
 
     def _clause(self, rule: dict[str, Any], mood: str) -> dict[str, Text]:

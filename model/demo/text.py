@@ -6,6 +6,7 @@ translate each other. A word may have several links or none.
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import count, repeat
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ class Text(NamedTuple):
     german: str = ""
 
     @classmethod
+    @cache
     def parse(cls, entry: str) -> "Text":
         """Reads `today = heute`. Without links in it, links words in order, or all of them if their numbers differ."""
         english, german = entry.split(" = ")
@@ -43,11 +45,11 @@ class Text(NamedTuple):
 
     def within(self, name: str) -> "Text":
         """Returns the text with links that no text within another name has."""
-        return Text(*(side.replace("~", f"~{name}_") for side in self))
+        return Text(self.english.replace("~", f"~{name}_"), self.german.replace("~", f"~{name}_"))
 
     def filled(self, slot: str, value: "Text") -> "Text":
         """Returns the text with another one in the place of a slot, such as `<hour>`."""
-        return Text(*(side.replace(f"<{slot}>", filler) for side, filler in zip(self, value, strict=True)))
+        return Text(self.english.replace(f"<{slot}>", value.english), self.german.replace(f"<{slot}>", value.german))
 
     def sentence(self) -> "Text":
         """Adds a capital letter at the start, and a period at the end of a statement."""
