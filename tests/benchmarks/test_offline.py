@@ -27,8 +27,8 @@ def plan_of(data: str, **fields: Any) -> OfflinePlan:
 
 @pytest.fixture(scope="module", name="report")
 def _report(toy_run: RunFolder, toy_data: str) -> Report:
-    systems = ["dragoman:fp32", "dragoman:int8", "ctranslate2:fp32", "ctranslate2:int8"]
     sizes = {"batches": ["2:examples", "40:tokens"], "slots": [8, 16]}
+    systems = ["dragoman:fp32", "dragoman:int8", "ctranslate2"]
     return plan_of(toy_data, run=toy_run.path, systems=systems, **sizes).measure()
 
 
@@ -36,10 +36,9 @@ def figures(table: Table, row: str) -> dict[str, list[float]]:
     return {column: found for column in table.columns if (found := table.figures(row, column))}
 
 
-def test_each_dragoman_is_compared_with_the_baselines_of_its_precision(report: Report) -> None:
+def test_each_dragoman_has_a_table_with_the_baselines(report: Report) -> None:
     columns = [list(table.columns) for table in report.tables]
-    floats, integers = ["dragoman:fp32", "ctranslate2:fp32"], ["dragoman:int8", "ctranslate2:int8"]
-    assert columns == [floats, integers] * 2
+    assert columns == [["dragoman:fp32", "ctranslate2:fp32"], ["dragoman:int8", "ctranslate2:fp32"]] * 2
     assert [table.base for table in report.tables] == ["dragoman:fp32", "dragoman:int8"] * 2
 
 
@@ -73,12 +72,16 @@ def test_baselines_try_batches_and_engines_try_rows_in_several_passes(report: Re
                 assert {len(speeds) for speeds in trials.values()} == {2}
 
 
-def test_engines_need_neither_torch_nor_an_unused_baseline(toy_data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_need_neither_torch_nor_an_unused_baseline(
+    toy_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Torch alone would make their processes twice as large."""
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    (table,) = plan_of(toy_data, systems=["dragoman:fp32", "pytorch"], alone=1).measure().tables
-    memory = figures(table, "memory, MB")
-    assert memory["dragoman:fp32"][0] < 0.6 * memory["pytorch:fp32"][0]
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # of the processes
+    for name in ("ctranslate2", "torch"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError")
+    (table,) = plan_of(toy_data, systems=["dragoman:fp32"], alone=1).measure().tables
+    assert figures(table, "memory, MB")["dragoman:fp32"][0] > 0
 
 
 def test_a_missing_library_is_found_before_measuring(monkeypatch: pytest.MonkeyPatch) -> None:

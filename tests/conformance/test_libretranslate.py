@@ -69,7 +69,7 @@ def test_all_api_tests_of_libretranslate_pass(suite: Path, tmp_path: Path) -> No
             capture_output=True,
             text=True,
             check=False,
-            env={"SERVER_URL": live.http_url, "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
+            env={"SERVER_URL": live.http_url, "PATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             cwd=suite,
         )
     assert "14 passed" in done.stdout, done.stdout

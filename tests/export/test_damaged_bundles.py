@@ -7,4 +7,4 @@ from tests.support.hostile import attack
 
 
 def test_mutations_are_read_or_refused(toy_bundle: Path, tmp_path: Path, *, thorough: bool) -> None:
-    attack("command", 600 if thorough else 50, copytree(toy_bundle, tmp_path / "bundle"))
+    attack("command", 600 if thorough else 25, copytree(toy_bundle, tmp_path / "bundle"))

@@ -279,7 +279,9 @@ def test_a_multilingual_model_is_pulled_with_all_its_languages(
     repository = Repository()
     repository.commit({path.name: path.read_bytes() for path in (tmp_path / "m").iterdir()})
     fake_hub.repositories["facebook/many"] = repository
-    installed = install(store, "facebook/many")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dragoman.export.imports.common.USUAL_MAX_TOKENS", 20)
+        installed = install(store, "facebook/many")
     assert installed.directions == (f"any two of {languages} languages",)
     assert tokenizer in pulled_files(fake_hub)
     assert Bundle.open(store.bundle(installed.key)).golden

@@ -22,6 +22,7 @@ from dragoman.serve.search.options import SearchOptions
 TOGETHER = 50
 # The length of answers, without start tokens.
 LIMIT = 20
+GOLDEN_STEP = 4
 
 
 class Comparison(NamedTuple):
@@ -70,10 +71,11 @@ def targets(
 
 
 def write_imported(exportable: Exportable, folder: Path, texts: Sequence[str] = (), **options: Any) -> Bundle:
-    """Exports an imported model; its golden sentences are texts in every direction, or else those of the import."""
+    """Exports an imported model; its golden sentences are texts in every direction, or else some of the import."""
     directions = [Direction(source=item.source, target=item.target) for item in exportable.directions]
     samples = [Sample(direction, text) for direction in directions for text in texts]
-    return write_bundle(exportable, samples or golden_samples(exportable), folder, BundleOptions("imported", **options))
+    samples = samples or golden_samples(exportable)[::GOLDEN_STEP]
+    return write_bundle(exportable, samples, folder, BundleOptions("imported", **options))
 
 
 class Answers(NamedTuple):

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import sentencepiece
 import torch
-import yaml
 from torch import nn
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 from tests.support import small_models
+from tests.support.cases import cases
 from tests.support.small_models import randomize, sentencepiece_model, train
 
 EOS_PIECE, UNK_PIECE, PAD_PIECE = "</s>", "<unk>", "<pad>"
 EOS_ID = 0
-DATA: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+DATA: dict[str, Any] = cases(__file__)
 SMALL: dict[str, Any] = DATA["small"]
 WORDS: dict[str, str] = DATA["words"]
 

@@ -25,11 +25,12 @@ from torch import Tensor, nn
 from benchmarks.systems.marian_system import binary_file
 from dragoman.export.imports.marian_files import CONFIG_NAME
 from dragoman.serve.bundle.shortlist import Shortlist
+from tests.support.cases import cases
 from tests.support.large_models import Form, random_tensors
 from tests.support.marian import EOS_ID, make_texts, marian_pieces, translate_words
 from tests.support.small_models import fill
 
-CONFIG: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+CONFIG: dict[str, Any] = cases(__file__)
 PIECES, LAYERS = CONFIG["dim-vocabs"][0], CONFIG["enc-depth"]
 WIDTH, INNER, HEADS = (CONFIG[name] for name in ("dim-emb", "transformer-dim-ffn", "transformer-heads"))
 FORM = Form(WIDTH, INNER, LAYERS, HEADS, PIECES)

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dragoman.model.provenance import MarkError, Provenance, fill
+from tests.support.cases import cases
 
 # The text of each promise in the table.
-PROMISES: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+PROMISES: dict[str, str] = cases(__file__)
 # Prints the table instead of writing a document.
 TERMINAL = Path("-")
 MARKER = "promise"

@@ -1,19 +1,18 @@
 """Searches of all kinds for the tests: a grid of options, and Hypothesis strategies for mixtures."""
 
-from pathlib import Path
 from typing import Any
 
-import yaml
 from hypothesis import strategies as st
 
 from dragoman.serve.search.hypothesis import Hypothesis
 from dragoman.serve.search.options import SearchOptions
+from tests.support.cases import cases
 from tests.support.fakes import ENDLESS_ID, FIRST_ID, VOCABULARY
 
 SOURCES = [(3,), (4, 5), (9, 9, 9), (5, 8, 11, 2), (ENDLESS_ID,)]
 GRID: dict[str, dict[str, Any]] = {
     name: {option: tuple(value) if isinstance(value, list) else value for option, value in options.items()}
-    for name, options in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8")).items()
+    for name, options in cases(__file__).items()
 }
 
 

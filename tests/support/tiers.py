@@ -9,7 +9,6 @@ The files that take longest come first: with several processes, none of them is 
 
 from collections import Counter, defaultdict
 from collections.abc import Container
-from pathlib import Path
 
 import pytest
 
@@ -21,10 +20,9 @@ CASES = cases(__file__)
 MARKERS = ("gpu", "browser", "database", "reliability")
 FAST = "fast"
 TIERS = (FAST, *reversed(MARKERS))
-TESTS = Path(__file__).parent.parent
-RELIABILITY_FOLDER = TESTS / "reliability"
+RELIABILITY_FOLDER = "tests/reliability/"
 # Files of more than ten seconds, the longest first.
-LONG_FILES = tuple(TESTS / name for name in CASES["files of more than ten seconds"])
+LONG_FILES = tuple(f"tests/{name}" for name in CASES["files of more than ten seconds"])
 
 seconds: defaultdict[str, float] = defaultdict(float)
 counts: Counter[str] = Counter()
@@ -39,12 +37,12 @@ def tier_of(keywords: Container[str]) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the tests of the tier `reliability`, and `fast` those of no other tier; puts long files first."""
     for item in items:
-        if RELIABILITY_FOLDER in item.path.parents or item.get_closest_marker("promise"):
+        if item.nodeid.startswith(RELIABILITY_FOLDER) or item.get_closest_marker("promise"):
             item.add_marker("reliability")
         if tier_of({mark.name for mark in item.iter_markers()}) == FAST:
             item.add_marker(FAST)
-    places = {path: place for place, path in enumerate(LONG_FILES)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+    places = {file: place for place, file in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

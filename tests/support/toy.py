@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from torch import Tensor, nn
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
@@ -31,13 +30,14 @@ from dragoman.model.training.train import train
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle
 from dragoman.serve.bundle.manifest import AttentionHead, Precision
 from tests.support.bundles import reseal
+from tests.support.cases import cases
 from tests.support.small_models import randomize
 
 # The exporter lists its operators anew for every graph, which takes most of a second.
 ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
 # `random_ids` chooses from so many ids.
 VOCABULARY = 40
-TOY: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+TOY: dict[str, Any] = cases(__file__)
 WORDS: dict[str, str] = TOY["words"]
 # Returns the bundle of the toy model in a precision.
 ToyBundles = Callable[[Precision], Path]
@@ -80,10 +80,10 @@ def translate_toy(sentence: str) -> str:
 @cache
 def toy_sentences() -> tuple[str, ...]:
     """Returns different sentences of 2 to 7 words, always the same; the last TEST_SENTENCES are for tests."""
-    random = np.random.default_rng(7)
+    random, words = np.random.default_rng(7), np.array([*WORDS])
     sentences: dict[str, None] = {}
     while len(sentences) < SENTENCES:
-        sentences[" ".join(random.choice(list(WORDS), size=random.integers(2, 8)))] = None
+        sentences[" ".join(random.choice(words, size=random.integers(2, 8)))] = None
     return tuple(sentences)
 
 

@@ -4,13 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from dragoman import command_line
 from dragoman.model.run import RunFolder
+from tests.support.cases import cases
 from tests.support.commands import refusal_of
 
-RECIPE: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+RECIPE: dict[str, Any] = cases(__file__)
 MAX_STEPS: int = RECIPE["training"]["max_steps"]
 
 

@@ -19,7 +19,6 @@ from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precisio
 from dragoman.serve.runtime.device import DeviceGraphs
 from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.graph_models import (
-    HEADS,
     MODELS,
     ROWS,
     assert_named,
@@ -34,19 +33,22 @@ from tests.support.toy import WIDE, ToyBundles, export_for_cuda, random_model, r
 Export = tuple[Transformer, Bundle]
 
 
-# An export takes ten seconds.
+# An export takes seconds for each graph.
+@pytest.fixture(scope="module")
+def wide(tokenizer: Tokenizer, states_bundle: Bundle) -> Export:
+    """A random model and its graphs for GPUs in fp32, with an aligned decoder."""
+    return random_model(1, tokenizer.vocabulary_size, **WIDE), states_bundle
+
+
 @pytest.fixture(scope="module", params=["modern", "wide"])
 def exported(
-    request: pytest.FixtureRequest,
-    tokenizer: Tokenizer,
-    states_bundle: Bundle,
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, tokenizer: Tokenizer, wide: Export, tmp_path_factory: pytest.TempPathFactory
 ) -> Export:
-    """A random model and its graphs for GPUs in fp32, with an aligned decoder. One model has its embeddings tied."""
+    """The same, or a model without tied embeddings and without an aligned decoder."""
     if request.param == "wide":
-        return random_model(1, tokenizer.vocabulary_size, **WIDE), states_bundle
+        return wide
     model = random_model(7, tokenizer.vocabulary_size, **MODELS[request.param])
-    return model, export_for_cuda(model, tokenizer, tmp_path_factory.mktemp("bundle") / "random", HEADS)
+    return model, export_for_cuda(model, tokenizer, tmp_path_factory.mktemp("bundle") / "random")
 
 
 def test_the_logits_of_every_step_are_those_of_pytorch(exported: Export) -> None:
@@ -55,8 +57,8 @@ def test_the_logits_of_every_step_are_those_of_pytorch(exported: Export) -> None
 
 
 @torch.inference_mode()
-def test_alignments_are_the_attention_maps_of_pytorch(exported: Export) -> None:
-    model, bundle = exported
+def test_alignments_are_the_attention_maps_of_pytorch(wide: Export) -> None:
+    model, bundle = wide
     sources = random_sources(model, 5, ROWS)
     lengths = np.array([len(source) for source in sources], np.int32)
     targets = np.random.default_rng(6).integers(4, model.vocabulary_size, size=(ROWS, 9))
@@ -71,9 +73,9 @@ def test_alignments_are_the_attention_maps_of_pytorch(exported: Export) -> None:
         assert not runtime.alignments[:, :, longest:].any()
 
 
-def test_alignments_change_no_bit_of_the_logits(exported: Export) -> None:
+def test_alignments_change_no_bit_of_the_logits(wide: Export) -> None:
     """The plain decoder does not contain the alignment heads."""
-    model, bundle = exported
+    model, bundle = wide
     sources = random_sources(model, 7, ROWS)
     lengths = np.array([len(source) for source in sources], np.int32)
     sessions = (DeviceGraphs(bundle, 0, aligned=is_aligned) for is_aligned in (False, True))
@@ -127,8 +129,8 @@ def test_both_graphs_read_the_same_bytes_of_shared_weights(exported: Export) -> 
 
 def test_an_export_for_a_gpu_is_in_fp16_except_for_the_logits(toy_bundles: ToyBundles, tmp_path: Path) -> None:
     """The bundle of the model may be in 8 bits."""
-    options = ["--variant", "cuda", "--precision", "fp16", "--align", "0:0"]
-    command_line.run("export", [str(toy_bundles("int8")), *options, "--out", str(tmp_path / "cuda")])
+    options = ["--variant", "cuda", "--precision", "fp16", "--out", str(tmp_path / "cuda")]
+    command_line.run("export", [str(toy_bundles("int8")), *options])
     bundle = Bundle.open(tmp_path / "cuda")
     for graph in graphs_of_bundle(bundle):
         kinds = {value.name: value.type.tensor_type.elem_type for value in (*graph.graph.input, *graph.graph.output)}

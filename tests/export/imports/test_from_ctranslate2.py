@@ -25,12 +25,12 @@ from dragoman.model.weights import TransformerWeights
 from tests.conftest import WORDS
 from tests.support.cases import cases
 from tests.support.ctranslate2_models import LIMIT, WANTED, make_model, model_file, refusal, translate, write_model
-from tests.support.marian import make_texts, marian_vocabulary, trained_marian, write_marian
+from tests.support.marian import make_texts, marian_vocabulary, random_marian, write_marian
 from tests.support.toy import OPTIONS, toy_test_sentences
 
 CASES = cases(__file__)
 
-SENTENCES = 80
+SENTENCES = 30
 # Models with different computations, and kinds of weights.
 MODELS = {name: OPTIONS[name] for name in ("default", "pre-norm", "modern", "silu", "unscaled", "output bias")}
 KINDS = ("float32", "float16", "bfloat16", "int16", "int8")
@@ -176,7 +176,7 @@ def test_a_vocabulary_without_padding_gets_a_token_for_it(tokenizer: Tokenizer, 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
 def test_a_converted_marian_model_translates_like_ctranslate2(kind: str, tmp_path: Path) -> None:
     vocabulary = marian_vocabulary()
-    checkpoint = write_marian(tmp_path / "marian", trained_marian(vocabulary, 150), vocabulary)
+    checkpoint = write_marian(tmp_path / "marian", random_marian(len(vocabulary)), vocabulary)
     converter = TransformersConverter(str(checkpoint), copy_files=["source.spm", "target.spm"])
     converter.convert(str(tmp_path / "m"), quantization=kind)
     exportable = import_ctranslate2(tmp_path / "m", ImportOptions("en", "de", max_target_tokens=LIMIT))

@@ -25,7 +25,7 @@ from tests.support.mutations import damage
 
 CASES = cases(__file__)
 
-SENTENCES = 100
+SENTENCES = 40
 LIMIT = 30
 OPTIONS = ImportOptions(max_target_tokens=LIMIT)
 TEXTS = make_texts(5, SENTENCES)

@@ -142,4 +142,4 @@ def test_mutations_are_read_or_refused(marian: Path, tokenizer: Tokenizer, tmp_p
     split_checkpoint(copytree(marian, tmp_path / "shards"))
     write_marian_npz(tmp_path / "npz", tokenizer)
     write_student(tmp_path / "student", Student().eval(), "bin")
-    attack("import", 3000 if thorough else 50, *sorted(tmp_path.iterdir()))
+    attack("import", 3000 if thorough else 25, *sorted(tmp_path.iterdir()))

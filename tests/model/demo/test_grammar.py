@@ -13,7 +13,7 @@ from dragoman.model.demo.text import Text
 from tests.support.cases import cases
 from tests.support.paths import ROOT
 
-SAMPLE_SIZE = 40_000
+SAMPLE_SIZE = 16_000
 DIGEST_PROGRAM = "from tests.model.demo.test_grammar import digest; print(digest(seed=7))"
 
 CASES = cases(__file__)

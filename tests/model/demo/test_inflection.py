@@ -1,15 +1,14 @@
 """Noun phrases and verbs have the correct forms in English and in German."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dragoman.model.demo.inflection import DATA, NounPhrase, noun_phrase, prepositional, verb_form
 from dragoman.model.demo.text import Text
+from tests.support.cases import cases
 
-TABLES: dict[str, list[Any]] = yaml.safe_load(Path(__file__).with_name("inflection.yaml").read_text(encoding="utf-8"))
+TABLES: dict[str, list[Any]] = cases(__file__)
 NOUNS = {key.split("/")[0]: (key, row[key]) for row in (c["words"] for c in DATA["nouns"].values()) for key in row}
 VERBS = {key.split("/")[0]: (key, row[key]) for row in (c["words"] for c in DATA["verbs"]) for key in row}
 

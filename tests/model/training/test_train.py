@@ -40,11 +40,6 @@ def unbroken(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
     return start(arguments, tmp_path_factory.mktemp("unbroken") / "run")
 
 
-@pytest.fixture(scope="module")
-def unbroken_full(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return start(arguments, tmp_path_factory.mktemp("every_option") / "run", *FULL)
-
-
 @pytest.fixture
 def resettable_signals() -> Iterator[None]:
     """Restores the signal handlers, because Lightning disables Ctrl-C after an interrupt."""
@@ -108,16 +103,16 @@ def test_a_killed_run_ends_like_an_unbroken_one(arguments: list[str], tmp_path: 
     assert_same_end(start(longer, killed.path), start(longer, tmp_path / "unbroken"))
 
 
-@pytest.mark.parametrize("call", [9, 23])
 def test_a_run_with_every_option_ends_like_an_unbroken_one(
-    arguments: list[str], unbroken_full: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step takes two batches, so call 9 is the first one after a checkpoint."""
     with monkeypatch.context() as patch:
-        fail_once(patch, "training_step", call)
+        fail_once(patch, "training_step", 9)
         with pytest.raises(RuntimeError, match="out of memory"):
             start(arguments, tmp_path / "broken", *FULL)
-    assert_same_end(start(arguments, tmp_path / "broken", *FULL), unbroken_full)
+    unbroken = start(arguments, tmp_path / "unbroken", *FULL)
+    assert_same_end(start(arguments, tmp_path / "broken", *FULL), unbroken)
 
 
 def test_seed_sampling_and_averages_change_the_model(arguments: list[str], unbroken: RunFolder, tmp_path: Path) -> None:
@@ -171,7 +166,7 @@ def test_a_finished_run_has_its_curves_drawn(unbroken: RunFolder) -> None:
     assert "<!-- validation loss -->" in unbroken.curves.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("moment", [("training_step", 1), *(("validation_step", call) for call in (1, 2, 5))], ids=str)
+@pytest.mark.parametrize("moment", [("training_step", 1), *(("validation_step", call) for call in (1, 5))], ids=str)
 def test_a_run_that_fails_anywhere_ends_like_an_unbroken_one(
     arguments: list[str], unbroken: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: tuple[str, int]
 ) -> None:
@@ -193,7 +188,7 @@ def test_a_run_that_is_moved_ends_like_an_unbroken_one(
     assert_same_end(start(arguments, (tmp_path / "first").rename(tmp_path / "moved")), unbroken)
 
 
-@pytest.mark.parametrize("call", range(2, 6))
+@pytest.mark.parametrize("call", [3, 4])
 def test_a_run_that_is_cut_off_while_it_saves_ends_like_an_unbroken_one(
     arguments: list[str], unbroken: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:

@@ -13,10 +13,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 from zipfile import ZIP_DEFLATED, ZipFile
 
-import yaml
-
 from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment
 from dragoman.serve.documents.formats import parse_document
+from tests.support.cases import cases
 from tests.support.packages import EBOOK
 
 MEBIBYTE = 1 << 20
@@ -104,10 +103,7 @@ _END = '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
 _LINK = "<w:r><w:instrText> HYPERLINK a </w:instrText></w:r>"
 _PO_HEAD = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
 _DIRECTIVES = "".join(f"%TAG !a{number}! b\n" for number in range(100))
-ATTACKS = {
-    name: Attack(name.split()[0], **fields)
-    for name, fields in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).items()
-} | {
+ATTACKS = {name: Attack(name.split()[0], **fields) for name, fields in cases(__file__).items()} | {
     "yaml tags of directives": Attack("yaml", f"{_DIRECTIVES}---\n", "- !a99!a b\n"),
     "yaml texts of a deep level": Attack("yaml", "[" * 190, "a,", end="]" * 190),
 }
