@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/kernels.hpp"
+#include "rows.hpp"
 
 using namespace dragoman;
 using Sizes = std::vector<std::pair<Index, Index>>;  // outputs and inputs of matrices
@@ -29,9 +29,8 @@ void read(const std::int8_t* bytes, Index count) {
 
 // What one of the threads does: its part of each matrix. Then it waits actively for the other one.
 double fastest_ms(Index thread, Index threads, bool multiplies) {
-  std::vector<std::uint8_t> bytes(15 * 256, 1);
-  std::vector<float> row_scales(15, 1.0f), y(12000);
-  const Int8Rows x{bytes.data(), row_scales.data(), 256};
+  Rows narrow(kernels, 15, 128), wide(kernels, 15, 256);
+  std::vector<float> y(12000);
   double fastest = 1e9;
   Index meetings = 0;
   for (int sentence = 0; sentence < 200; ++sentence) {
@@ -41,6 +40,7 @@ double fastest_ms(Index thread, Index threads, bool multiplies) {
       for (const auto& [outputs, inputs] : sizes) {
         const Index blocks = outputs / kLanes, first = thread * blocks / threads, last = (thread + 1) * blocks / threads;
         const Int8Matrix w{weight, scales.data(), offsets.data(), scales.data(), outputs, inputs};
+        const Int8Rows x = (inputs == 128 ? narrow : wide).integers;
         if (multiplies) kernels.multiply_int8(w, x, rows, {first, last}, {}, {y.data(), outputs});
         else read(weight + first * kLanes * inputs, (last - first) * kLanes * inputs);
         weight += outputs * inputs;

@@ -93,7 +93,7 @@ struct Matrix {
 // y [rows, Np] of x [rows, K], quantized; blocks in parts of the given size.
 inline Floats multiply_int8(const Kernels& kernels, const Matrix& w, const Floats& x, Index rows,
                             Epilogue epilogue = {}, Index part = 1 << 20) {
-  const Index stride = dragoman::int8_stride(w.inputs), blocks = w.padded() / kLanes;
+  const Index stride = kernels.int8_stride(w.inputs), blocks = w.padded() / kLanes;
   std::vector<std::uint8_t> bytes(at(rows * stride));
   Floats scales(at(rows)), y(at(rows * w.padded()), NAN);
   const dragoman::Int8Rows q{bytes.data(), scales.data(), stride};

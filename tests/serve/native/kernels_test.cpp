@@ -56,6 +56,7 @@ int run() {
       {"denormals", test_denormals},       {"choices", test_choices},
       {"bad choices", test_bad_choices},   {"recurrent units", test_recurrent_units},
       {"extreme units", test_extreme_recurrent_units},
+      {"pairs at the limit", test_pairs_at_the_limit},
   };
   test_registry();
   for (const auto& [title, test] : tests) {

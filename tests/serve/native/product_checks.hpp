@@ -85,6 +85,28 @@ void test_extreme_products(const Kernels& kernels, Record& record) {
     }
 }
 
+// Pairs of inputs whose products with the largest weights fit just into 16 bits, with an offset of the weights or without,
+// and pairs whose products do not.
+void test_pairs_at_the_limit(const Kernels& kernels, Record& record) {
+  constexpr Index k = 200, rows = 6;
+  Random random(9);
+  Matrix w(random, 32, k);
+  for (Index o = 0; o < 32; ++o) {
+    const auto weight = static_cast<std::int8_t>(o % 2 == 0 ? 127 : -127);
+    w.offset[at(o)] = -128 * weight * static_cast<std::int32_t>(k);
+    for (Index i = 0; i < k; ++i)
+      w.plain_bytes[at(o * k + i)] = w.bytes[at(((o / 16 * (k / 4) + i / 4) * 16 + o % 16) * 4 + i % 4)] = weight;
+  }
+  Floats x;
+  for (Index i = 0; i < rows * k / 2; ++i) {
+    const float first = static_cast<float>(i % 5 == 0 ? 127 : 64 + random.below(64)), sign = i % 3 == 0 ? -1.0f : 1.0f;
+    x.push_back(sign * first), x.push_back(sign * (static_cast<float>(126 + random.below(5)) - first));
+  }
+  const Floats y = multiply_int8(kernels, w, x, rows);
+  expect_same(y, products_int8(w, x, rows), name(kernels, "pairs at the limit", {rows}));
+  record.add(y);
+}
+
 void test_rows_alone(const Kernels& kernels, Record&) {
   Random random(3);
   const Matrix w(random, 150, 90);
@@ -131,9 +153,9 @@ void test_epilogues_of(const Kernels& kernels, Record& record, Index rows, Index
   kernels.multiply_float(w.float32(), {x.data(), inputs}, rows, {0, 5}, in_place, {state.data(), 80});
   expect_same(state, multiply_float(kernels, w, x, rows, e), name(kernels, "residual in place", {rows}));
   state = residual;
-  std::vector<std::uint8_t> bytes(at(rows * dragoman::int8_stride(inputs)));
+  std::vector<std::uint8_t> bytes(at(rows * kernels.int8_stride(inputs)));
   Floats scales(at(rows));
-  const dragoman::Int8Rows q{bytes.data(), scales.data(), dragoman::int8_stride(inputs)};
+  const dragoman::Int8Rows q{bytes.data(), scales.data(), kernels.int8_stride(inputs)};
   kernels.quantize({x.data(), inputs}, rows, inputs, q);
   kernels.multiply_int8(w.int8(), q, rows, {0, 5}, in_place, {state.data(), 80});
   expect_same(state, multiply_int8(kernels, w, x, rows, e), name(kernels, "int8 residual in place", {rows}));

@@ -44,11 +44,8 @@ struct FloatMatrix {
 struct Int8Rows {
   std::uint8_t* data;  // [rows, stride]
   float* scales;       // [rows]
-  Index stride;        // at least `int8_stride(K)`
+  Index stride;        // at least `Kernels::int8_stride(K)`
 };
-
-// Bytes of a row of K inputs.
-constexpr Index int8_stride(Index inputs) { return round_up(inputs, 64); }
 
 // Row r begins at data + r * stride.
 struct FloatRows {
@@ -149,6 +146,8 @@ constexpr Index strip_count(Index vocabulary) { return (vocabulary + kStrip - 1)
 struct Kernels {
   const char* name;
 
+  // Returns the bytes of a row of K inputs of a product.
+  Index (*int8_stride)(Index inputs);
   // x [rows, K] to 8 bits with one scale per row.
   void (*quantize)(FloatRows x, Index rows, Index inputs, Int8Rows out);
 

@@ -23,7 +23,7 @@ INLINE void quantize_rows(FloatRows x, Index inputs, Int8Rows out) {
   });
 }
 
-void quantize(FloatRows x, Index rows, Index inputs, Int8Rows out) {
+void quantize_bytes(FloatRows x, Index rows, Index inputs, Int8Rows out) {
   with_rows(rows, [&](Index first, auto together) INLINE_LAMBDA {
     quantize_rows<together>({x.data + first * x.stride, x.stride}, inputs,
                             {out.data + first * out.stride, out.scales + first, out.stride});
@@ -72,6 +72,28 @@ struct Int8Operands {
   const std::int8_t* later;  // a block to fetch
 };
 
+// Turns sums into outputs: total(r, b) are those of a row and a block.
+template <int R, int B, class F>
+INLINE void store_products(const Int8Operands& in, const TileOutput& out, F total) {
+  // Kept in registers, since a store might change memory that is read again.
+  F32 scale[B], bias[B];
+  each<B>([&](auto b) INLINE_LAMBDA {
+    scale[b] = load(in.scale + 16 * b);
+    bias[b] = load(in.bias + 16 * b);
+  });
+  store_tile<R, B>(out, [&](auto r, auto b) INLINE_LAMBDA {
+    return fma(to_float(total(r, b)), broadcast(in.row_scales[r]) * scale[b], bias[b]);
+  });
+}
+
+template <int R, int B>
+void compute_tile(const Int8Operands& in, const TileOutput& out);
+
+#if !defined(DRAGOMAN_PAIRS)  // see product_pairs.hpp
+
+constexpr auto kQuantize = quantize_bytes;
+Index int8_stride(Index inputs) { return round_up(inputs, 64); }
+
 template <int R, int B>
 void compute_tile(const Int8Operands& in, const TileOutput& out) {
   // More sums in flight for one row, if there are registers; integer sums may be split.
@@ -90,9 +112,7 @@ void compute_tile(const Int8Operands& in, const TileOutput& out) {
     each<R>([&](auto r) INLINE_LAMBDA {
       const Quad four = load_quad(x + r * stride);
       each<B>([&](auto b) INLINE_LAMBDA {
-        I32& s = sum[half * R * B + r * B + b];
-        // Without an offset, inputs are signed as queries are: one of them meets many weights.
-        s = R == 1 && kInputOffset == 0 ? dot_keys(s, four, weights[b]) : dot_weights(s, four, weights[b]);
+        sum[half * R * B + r * B + b] = dot_weights(sum[half * R * B + r * B + b], four, weights[b]);
       });
     });
     if constexpr (fetches(R, kInt8TileRows)) __builtin_prefetch(later, 0, 2), later += 64;
@@ -102,18 +122,13 @@ void compute_tile(const Int8Operands& in, const TileOutput& out) {
   Index g = 0;
   for (; g + kSplit <= in.groups; g += kSplit) each<kSplit>(step);
   if (g < in.groups) step(Constant<0>{});
-  // Kept in registers, since a store might change memory that is read again.
-  F32 scale[B], bias[B];
-  each<B>([&](auto b) INLINE_LAMBDA {
-    scale[b] = load(in.scale + 16 * b);
-    bias[b] = load(in.bias + 16 * b);
-  });
-  store_tile<R, B>(out, [&](auto r, auto b) INLINE_LAMBDA {
-    I32 total = sum[r * B + b];
-    if constexpr (kSplit == 2) total = total + sum[R * B + b];
-    return fma(to_float(total), broadcast(in.row_scales[r]) * scale[b], bias[b]);
+  store_products<R, B>(in, out, [&](auto r, auto b) INLINE_LAMBDA {
+    if constexpr (kSplit == 2) return sum[r * B + b] + sum[R * B + b];
+    return sum[r * B + b];
   });
 }
+
+#endif
 
 struct FloatOperands {
   const float* x;

@@ -1,7 +1,7 @@
 // Products in 8 bits by AMX. 16 groups of a block of weights, 16 outputs by 4 inputs each, are a tile as they lie.
 #pragma once
 
-#include "kernels/product.hpp"
+#include "kernels/product_pairs.hpp"
 
 namespace dragoman {
 namespace {

@@ -31,7 +31,7 @@ class Layers {
         parallel_(parallel),
         rows_(rows),
         wide_stride_(round_up(std::max(3 * config.d_model, config.d_ff), kLanes)),
-        quantized_stride_(int8_stride(std::max(config.d_model, config.d_ff))),
+        quantized_stride_(kernels.int8_stride(std::max(config.d_model, config.d_ff))),
         states_(workspace.states.fit(rows * config.row_size())),
         normalized_(workspace.normalized.fit(rows * config.row_size())),
         wide_(workspace.wide.fit(rows * wide_stride_)),
