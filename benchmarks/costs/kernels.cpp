@@ -1,5 +1,4 @@
-// Prints the speed of 8-bit products of the chosen instruction set, as a share of what its multiplying instructions reach
-// in registers.
+// Prints the speed of 8-bit products of the chosen instruction set, and its share of that of their instructions alone.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -35,12 +34,10 @@ double avx2_peak() {
                                "vpmaddwd %%ymm12, %%ymm13, %%ymm13\n vpaddd %%ymm13, %%ymm\\i, %%ymm\\i\n .endr");
 }
 double avx_vnni_peak() {
-  return DRAGOMAN_PEAK(32 * 12, ".irp i, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11\n"
-                                "%{vex%} vpdpbusd %%ymm15, %%ymm14, %%ymm\\i\n .endr");
+  return DRAGOMAN_PEAK(32 * 12, ".irp i,0,1,2,3,4,5,6,7,8,9,10,11\n%{vex%} vpdpbusd %%ymm15,%%ymm14,%%ymm\\i\n.endr");
 }
 double avx512_peak() {
-  return DRAGOMAN_PEAK(64 * 12, ".irp i, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11\n"
-                                "vpdpbusd %%zmm15, %%zmm14, %%zmm\\i\n .endr");
+  return DRAGOMAN_PEAK(64 * 12, ".irp i,0,1,2,3,4,5,6,7,8,9,10,11\nvpdpbusd %%zmm15,%%zmm14,%%zmm\\i\n.endr");
 }
 // A process may use tiles after `available_kernels`.
 double amx_peak() {
@@ -52,12 +49,6 @@ double amx_peak() {
                                     "tdpbusd %%tmm6, %%tmm5, %%tmm2\n tdpbusd %%tmm7, %%tmm5, %%tmm3");
   __asm__ volatile("tilerelease");
   return peak;
-}
-
-// The first address in lines of the cache, where the engine's memory begins; there is room for a line more.
-template <class T>
-T* aligned(std::vector<T>& memory) {
-  return reinterpret_cast<T*>((reinterpret_cast<std::size_t>(memory.data()) + 63) & ~std::size_t{63});
 }
 
 double speed(const dragoman::Kernels& kernels, Index inputs, Index outputs, Index rows) {

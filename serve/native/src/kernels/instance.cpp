@@ -16,7 +16,7 @@ namespace dragoman::DRAGOMAN_SET {
 
 extern const Kernels kKernels;
 const Kernels kKernels = {
-    kName,       int8_stride, kQuantize,   kMultiplyInt8, multiply_float, normalize,    embed_int8,    embed_float,
+    kName,       int8_stride, quantize,    kMultiplyInt8, multiply_float, normalize,    embed_int8,    embed_float,
     write_int8,  write_float, attend_int8, attend_float,  recur,          choose_strip, choose_merge,  choose_finish,
 };
 

@@ -91,7 +91,7 @@ void compute_tile(const Int8Operands& in, const TileOutput& out);
 
 #if !defined(DRAGOMAN_PAIRS)  // see product_pairs.hpp
 
-constexpr auto kQuantize = quantize_bytes;
+constexpr auto quantize = quantize_bytes;
 Index int8_stride(Index inputs) { return round_up(inputs, 64); }
 
 template <int R, int B>

@@ -34,32 +34,37 @@ INLINE RowTail& tail(const std::uint8_t* row, Index inputs) {
 Index int8_stride(Index inputs) { return 3 * round_up(inputs, 64) + 64; }
 
 void spill_pairs(std::uint8_t* row, Index inputs) {
-  const Index end = round_up(inputs, 32), written = round_up(inputs, kLanes);
+  const Index end = round_up(inputs, 64), written = round_up(inputs, kLanes);
   std::memset(row + written, 0, static_cast<std::size_t>(end - written));
   RowTail& to = tail(row, inputs);
   Spill* next = to.spills;
   I32 sum = broadcast(std::int32_t{0});
-  for (Index i = 0; i < end; i += 32) {
-    auto* const at = reinterpret_cast<__m256i*>(row + i);
-    const __m256i bytes = _mm256_loadu_si256(at), pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
-    sum.v[0] += IntRegister(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-    const __m256i large = _mm256_cmpgt_epi16(_mm256_abs_epi16(pairs), _mm256_set1_epi16(128));
-    const __m256i spilled = bytes & _mm256_slli_epi16(large, 8);
-    if (_mm256_testz_si256(spilled, spilled) != 0) continue;
-    _mm256_storeu_si256(at, bytes ^ spilled);
-    for (int group = 0; group < 8; ++group)
-      if (const std::int32_t four = IntRegister(spilled)[group]; four != 0)
-        *next++ = {static_cast<std::int32_t>(16 * i + 64 * group), four};
+  for (Index i = 0; i < end; i += 64) {
+    const I32 bytes = load_registers<I32>(row + i);
+    I32 spilled;
+    each<kRegisters>([&](auto v) INLINE_LAMBDA {
+      const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), __m256i(bytes.v[v]));
+      sum.v[v] += IntRegister(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+      const __m256i large = _mm256_cmpgt_epi16(_mm256_abs_epi16(pairs), _mm256_set1_epi16(128));
+      spilled.v[v] = bytes.v[v] & IntRegister(_mm256_slli_epi16(large, 8));
+    });
+    unsigned lanes = lane_bits(registers<Mask>([](auto four) INLINE_LAMBDA { return four != 0; }, spilled));
+    if (lanes == 0) continue;
+    store_registers(row + i, bytes - spilled);
+    std::int32_t all[kLanes];
+    for (store(all, spilled); lanes != 0; lanes &= lanes - 1) {
+      const int lane = __builtin_ctz(lanes);
+      *next++ = {static_cast<std::int32_t>(16 * i + 64 * lane), all[lane]};
+    }
   }
   to.spill_count = static_cast<std::int32_t>(next - to.spills);
   to.first_sum = -128 * reduce_add(sum);
 }
 
-void quantize_pairs(FloatRows x, Index rows, Index inputs, Int8Rows out) {
+void quantize(FloatRows x, Index rows, Index inputs, Int8Rows out) {
   quantize_bytes(x, rows, inputs, out);
   for (Index r = 0; r < rows; ++r) spill_pairs(out.data + r * out.stride, inputs);
 }
-constexpr auto kQuantize = quantize_pairs;
 
 template <int R, int B>
 void compute_tile(const Int8Operands& in, const TileOutput& out) {

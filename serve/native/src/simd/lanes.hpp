@@ -6,8 +6,7 @@
 // - kInputOffset: the 8-bit inputs of a product are stored plus this number, 0 or 128, and sums start from
 //   `first_sum` or `first_score(sum of the query)`;
 // - `fma`, `lane_bits` (one bit per lane of a mask), `store_bytes` (the low bytes of 16 integers);
-// - `dot_weights` multiplies 8-bit inputs of a product, or `dot_unsigned` does with unsigned weights and
-//   DRAGOMAN_PAIRS is defined, see `product_pairs.hpp`;
+// - `dot_weights` multiplies 8-bit inputs of a product; for `product_pairs.hpp`, `dot_unsigned` does;
 // - `dot_keys` multiplies a signed query and signed keys;
 // - `dot_values` multiplies unsigned attention weights and signed values.
 #pragma once
