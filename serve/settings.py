@@ -82,15 +82,15 @@ class StateSettings(BaseModel):
     state_dir: Path | None = None
     state_url: SecretStr | None = Field(None, min_length=1)
 
-    def open_state(self) -> "State | None":
-        """Returns the database; None: nothing outlives the process. Raises StateError if it cannot be used."""
+    def open_state(self, **options: int) -> "State | None":
+        """Returns the database, opened with `options`; None: nothing outlives the process. Raises StateError."""
         from dragoman.serve.host.state import State, StateError  # noqa: PLC0415 - SQLAlchemy is slow and takes 14 MB
 
         if self.state_dir is None:
             if self.state_url is not None:
                 raise StateError("--state-url: expected --state-dir too, for files")
             return None
-        return State(self.state_dir, None if self.state_url is None else self.state_url.get_secret_value())
+        return State(self.state_dir, self.state_url.get_secret_value() if self.state_url else None, **options)
 
 
 # This value in place of a path switches an interface off.

@@ -1,20 +1,23 @@
 """The commands `dragoman memory` on shared memories, and `dragoman corrections` on those of all clients."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from dragoman.model.errors import UsageError, UserError
+from dragoman.serve.commands.ahead import make_ahead
 from dragoman.serve.commands.listing import Columns, ListingCommand, count
 from dragoman.serve.commands.state import StateCommand
-from dragoman.serve.documents.pairs import PART_BYTES, PairsError, format_of, read_pairs, write_pairs
+from dragoman.serve.documents.pairs import PART_BYTES, PairsError, PairsFormat, format_of, read_pairs, write_pairs
+from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.host.state import State
 from dragoman.serve.keys.key import time_text
 from dragoman.serve.memory.corrections import MAX_CORRECTIONS, CorrectionStore
 from dragoman.serve.memory.entry import OPERATOR, Entry, Pair
-from dragoman.serve.memory.store import MemoryStore, Wanted
+from dragoman.serve.memory.store import Batch, MemoryStore, Wanted, prepare_batches
 
 
 class _PairsCommand(StateCommand):
@@ -44,11 +47,21 @@ class ImportMemoryCommand(_PairsCommand, _NamedCommand):
         """Prints how many pairs are new."""
         kind = format_of(self.file)
         try:
-            with self.open() as state, self.file.open("rb") as file:
-                entries = read_pairs(iter(lambda: file.read(PART_BYTES), b""), kind, self.pair)
-                print(f"added: {MemoryStore(state).add(OPERATOR, self.name, self.pair, entries, shared=True):,}")
+            with self.open() as state:
+                batches = make_ahead(partial(_read, self.file, kind, self.pair))
+                print(f"added: {MemoryStore(state).add_batches(OPERATOR, self.name, batches, shared=True):,}")
         except PairsError as error:
             raise UserError(f"{self.file}: {error}") from error
+
+
+def _read(path: Path, kind: PairsFormat, pair: Pair) -> Iterator[Batch]:
+    """Yields the pairs of a file; raises PairsError."""
+    with path.open("rb") as file:
+        try:
+            entries = read_pairs(iter(lambda: file.read(PART_BYTES), b""), kind, pair)
+            yield from prepare_batches(pair, entries, OPERATOR.author)
+        except InvalidRequestError as error:
+            raise PairsError(str(error)) from error
 
 
 class ExportMemoryCommand(_PairsCommand, _NamedCommand):

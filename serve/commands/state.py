@@ -37,7 +37,7 @@ class StateCommand(StateSettings, BaseSettings):
     def open(self) -> Iterator[State]:
         """Yields the database; raises UserError if there is none, or the block fails for a reason in `_PROBLEMS`."""
         try:
-            state = self.open_state()
+            state = self.open_state(cache_bytes=64 << 20)  # of the indexes that an import changes
             if state is None:
                 raise UsageError("expected --state-dir, the folder of the server")
             try:

@@ -15,7 +15,7 @@ from dragoman.serve.errors import ForbiddenError, InvalidRequestError, MemoryNot
 from dragoman.serve.host.state import State, largest_share
 from dragoman.serve.memory import store
 from dragoman.serve.memory.entry import Client, Entry, Pair
-from dragoman.serve.memory.tables import COLUMNS, ENTRIES, MEMORIES, SHARED, SHOWN, TABLES, WAITING
+from dragoman.serve.memory.tables import COLUMNS, ENTRIES, MEMORIES, SHARED, SHOWN, TABLES, TEXTS, WAITING
 
 # Corrections of four texts of 10,000 characters each would take 400 MB.
 MAX_CORRECTIONS = 10_000
@@ -75,7 +75,7 @@ class CorrectionStore:
         with self._state.writing() as connection:
             found = _find(connection, client, ids)
             for row in found:
-                version = store.grow(connection, row.memory_id, 1, store.size_of(row._asdict()))
+                version = store.grow(connection, row.memory_id, 1, sum(len(getattr(row, name)) for name in TEXTS))
                 connection.execute(sa.update(ENTRIES).where(COLUMNS.id == row.id).values(version=version))
             store.index_rows(connection, found)
             changed = MEMORIES.c.id.in_({row.memory_id for row in found})
@@ -133,7 +133,8 @@ def _add(connection: sa.Connection, client: Client, correction: Correction) -> i
     own = sa.select(columns.id).where(columns.account == client.account, columns.name == correction.memory)
     account = client.account if connection.execute(own).first() else SHARED
     memory_id = store.memory_id(connection, account or SHARED, correction.memory, "memory")
-    ((row, _),) = store.prepare(correction.pair, [correction.entry], _CORRECTION, client.author, correction.translation)
+    batch = store.prepare(correction.pair, [correction.entry], _CORRECTION, client.author, correction.translation)
+    row = {name: next(iter(values)) for name, values in batch.columns.items()}
     made = sa.insert(ENTRIES).values(**row, memory_id=memory_id, version=0).returning(COLUMNS.id)
     return int(connection.execute(made).scalar_one())
 

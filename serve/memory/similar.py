@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from rapidfuzz.distance import Levenshtein
 
 from dragoman.serve.memory.entry import Pair
-from dragoman.serve.memory.tables import CHOSEN, COLUMNS, MEMORIES, POSTINGS, any_of, insert_rows
+from dragoman.serve.memory.tables import CHOSEN, COLUMNS, MEMORIES, POSTINGS, Query, any_of, insert_rows
 
 # Least similarity of a suggestion.
 MIN_SIMILARITY = 0.7
@@ -46,7 +46,7 @@ _HASH_BIT, _ENTRY_BIT = np.uint64(42), np.uint64(10)
 _LENGTHS, _ENTRIES = np.uint64((1 << 10) - 1), np.uint64((1 << 42) - 1)
 _FACTORS = np.array([0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1, 0x7FEB352D], np.uint32)
 
-_CHUNKS = (
+_CHUNKS = Query(
     sa.select(POSTINGS.c.bucket, POSTINGS.c.postings)
     .select_from(POSTINGS.join(MEMORIES))
     .where(CHOSEN, POSTINGS.c.bucket.in_(any_of("buckets", sa.Integer)))
@@ -54,6 +54,8 @@ _CHUNKS = (
 )
 
 Numbers = npt.NDArray[np.unsignedinteger]
+# The characters of patterns [patterns]; for each of their smallest hashes, the pattern and 32 bits [hashes].
+Shingles = tuple[Numbers, Numbers, Numbers]
 
 
 def similarity_of(key: str, other: str) -> float:
@@ -65,17 +67,29 @@ def similarity_of(key: str, other: str) -> float:
     return Levenshtein.normalized_similarity(key, other, score_cutoff=MIN_SIMILARITY)
 
 
-def add_to_index(connection: sa.Connection, memory_id: int, pair: Pair, entries: Sequence[tuple[int, str]]) -> None:
-    """Adds entries to the index of a memory, by their ids and the keys of their patterns."""
-    sized = {size: [(entry, key) for entry, key in entries if _size(len(key)) == size] for size in (_SHORT, _LONG)}
-    parts = [
-        _postings(part[start : start + _TEXTS], size, pair)
-        for size, part in sized.items()
-        for start in range(0, len(part), _TEXTS)
-    ]
-    if parts:
-        buckets, postings = map(np.concatenate, zip(*parts, strict=True))
-        _store(connection, memory_id, buckets, postings)
+def read_shingles(keys: Sequence[str], pair: Pair) -> Shingles:
+    """Returns the hashes of patterns without letter case, for the index of a pair of languages."""
+    lengths = np.array([len(key) for key in keys], _POSTING)
+    parts = [(np.empty(0, _POSTING), np.empty(0, np.uint32))]
+    for size in (_SHORT, _LONG):
+        sized = [index for index, key in enumerate(keys) if _size(len(key)) == size]
+        for start in range(0, len(sized), _TEXTS):
+            part = sized[start : start + _TEXTS]
+            owners, hashes = _hashes([keys[index] for index in part], size, pair)
+            parts.append((np.array(part, _POSTING)[owners], hashes))
+    owners, hashes = map(np.concatenate, zip(*parts, strict=True))
+    return lengths, owners, hashes
+
+
+def add_to_index(connection: sa.Connection, memory_id: int, shingles: Shingles, ids: Sequence[int]) -> None:
+    """Adds entries to the index of a memory; `ids`: those of the entries by pattern, 0 for one that is not added."""
+    lengths, owners, hashes = shingles
+    entries = np.array(ids, _POSTING)
+    kept = entries[owners] > 0
+    if kept.any():
+        ends = entries << _ENTRY_BIT | lengths
+        postings = (hashes // _BUCKETS).astype(_POSTING) << _HASH_BIT | ends[owners]
+        _store(connection, memory_id, (hashes % _BUCKETS)[kept], postings[kept])
 
 
 def prune_index(connection: sa.Connection, memory_id: int, count: int) -> None:
@@ -109,7 +123,7 @@ def find_candidates(connection: sa.Connection, usable: Mapping[str, object], pai
     parts = {bucket: list[bytes]() for bucket in (hashes % _BUCKETS).tolist()}
     if not parts:
         return []
-    for bucket, chunk in connection.execute(_CHUNKS, {**usable, "buckets": dict.fromkeys(parts)}):
+    for bucket, chunk in _CHUNKS.rows(connection, {**usable, "buckets": dict.fromkeys(parts)}):
         parts[bucket].append(chunk)
     # Each step is short, so that the event loop gets the interpreter's lock.
     lists = list[Numbers]()
@@ -134,14 +148,6 @@ def _size(characters: int) -> int:
     if characters > MAX_CHARACTERS:
         return 0
     return _LONG if characters >= _LONG_TEXT else _SHORT
-
-
-def _postings(entries: Sequence[tuple[int, str]], size: int, pair: Pair) -> tuple[Numbers, Numbers]:
-    """Returns the bucket and the posting of each hash of entries."""
-    ids, keys = zip(*entries, strict=True)
-    owners, hashes = _hashes(keys, size, pair)
-    ends = np.array(ids, _POSTING) << _ENTRY_BIT | np.array([len(key) for key in keys], _POSTING)
-    return hashes % _BUCKETS, (hashes // _BUCKETS).astype(_POSTING) << _HASH_BIT | ends[owners]
 
 
 def _hashes(keys: Sequence[str], size: int, pair: Pair) -> tuple[Numbers, Numbers]:
@@ -180,7 +186,7 @@ def _store(connection: sa.Connection, memory_id: int, buckets: Numbers, postings
     begun = {row.bucket: row.postings for row in opened}
     connection.execute(sa.delete(POSTINGS).where(columns.id.in_([row.id for row in opened])))
     rows = [
-        {"memory_id": memory_id, "bucket": bucket, "postings": data[start : start + _CHUNK_BYTES]}
+        (memory_id, bucket, data[start : start + _CHUNK_BYTES])
         for bucket, part in parts.items()
         for data in [begun.get(bucket, b"") + part.tobytes()]
         for start in range(0, len(data), _CHUNK_BYTES)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import islice
+from itertools import compress, islice, repeat
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -23,9 +23,11 @@ from dragoman.serve.memory.pattern import Pattern, read_pattern
 from dragoman.serve.memory.similar import (
     MAX_CANDIDATES,
     MAX_CHARACTERS,
+    Shingles,
     add_to_index,
     find_candidates,
     prune_index,
+    read_shingles,
     similarity_of,
 )
 from dragoman.serve.memory.tables import (
@@ -42,6 +44,7 @@ from dragoman.serve.memory.tables import (
     TEXTS,
     USABLE,
     VERSION,
+    Query,
     any_of,
     insert_rows,
 )
@@ -51,7 +54,9 @@ MAX_TEXT_CHARACTERS = 10_000
 MAX_STORED_ENTRIES = 4_000_000
 MAX_STORED_BYTES = 2 << 30
 # Entries per transaction, so that other writers wait for less than a second.
-BATCH = 10_000
+BATCH = 20_000
+# What no two entries of a memory have in common.
+_CONTENT = ("digest", "source", "target")
 # Other writers of SQLite try every 0.1 s, and would fail if one transaction followed the other.
 _PAUSE_SECONDS = 0.1
 _TEXTS_PER_QUERY = 500
@@ -76,7 +81,7 @@ class Memory(NamedTuple):
 _SHARED = (MEMORIES.c.account == SHARED).label("shared")
 _LISTED = sa.select(*(MEMORIES.c.get(name, _SHARED) for name in Memory._fields)).where(USABLE)
 _MEMORIES = _LISTED.order_by(MEMORIES.c.name, _SHARED)
-_NAMED = _MEMORIES.where(MEMORIES.c.name.in_(any_of("names")))
+_NAMED = Query(_MEMORIES.where(MEMORIES.c.name.in_(any_of("names"))))
 _GROUP = (COLUMNS.memory_id, COLUMNS.digest)
 _ORDER = (COLUMNS.source.in_(any_of("texts")).desc(), COLUMNS.id.desc())
 _PLACED = (
@@ -89,7 +94,7 @@ _PLACED = (
     .subquery()
 )
 # Entries by digest and memory: those with the spelling of a text, then the newest.
-_EQUAL = sa.select(_PLACED).where(_PLACED.c.place <= _ENTRIES_PER_KEY)
+_EQUAL = Query(sa.select(_PLACED).where(_PLACED.c.place <= _ENTRIES_PER_KEY))
 # The limit makes the database read the entries by their ids, not all of the memories.
 _CANDIDATES = (
     sa.select(ENTRIES)
@@ -97,7 +102,7 @@ _CANDIDATES = (
     .limit(MAX_CANDIDATES)
     .subquery()
 )
-_COMPARED = (
+_COMPARED = Query(
     sa.select(*(_CANDIDATES.c[name] for name in ("id", "memory_id", "source", "target")))
     .join(MEMORIES, (MEMORIES.c.id == _CANDIDATES.c.memory_id) & CHOSEN)
     .where(_CANDIDATES.c.version > 0, *(_CANDIDATES.c[name] == sa.bindparam(name) for name in Pair._fields))
@@ -124,6 +129,13 @@ class Wanted(NamedTuple):
             yield columns.created_seconds < before_seconds
 
 
+class Batch(NamedTuple):
+    """Different entries for one transaction, by column without memory and version; columns may repeat a value."""
+
+    columns: Mapping[str, Iterable[Any]]
+    shingles: Shingles
+
+
 class MemoryStore:
     """Finds, adds, lists and deletes the entries of the memories of each client. Thread-safe."""
 
@@ -135,9 +147,8 @@ class MemoryStore:
     def list_all(self, client: Client) -> list[Memory]:
         """Returns the memories of a client: by name, its own before a shared one."""
         with self._state.reading() as connection:
-            return [
-                Memory(*row) for row in connection.execute(_MEMORIES, {"accounts": dict.fromkeys(accounts_of(client))})
-            ]
+            rows = connection.execute(_MEMORIES, {"accounts": dict.fromkeys(accounts_of(client))})
+            return [Memory(*row) for row in rows]
 
     def recall(self, client: Client, names: Sequence[str], pair: Pair) -> "Recall":
         """Returns what finds texts in the memory of each name, the client's first; raises MemoryNotFoundError."""
@@ -149,12 +160,15 @@ class MemoryStore:
 
         Raises InvalidRequestError, ForbiddenError or MemoryStoreFullError; what was added before stays.
         """
-        account = _writable(client, shared=shared)
-        left, added = iter(entries), 0
-        for batch in iter(lambda: list(islice(left, BATCH)), []):
-            rows = list(prepare(pair, batch, "import", client.author))
+        return self.add_batches(client, name, prepare_batches(pair, entries, client.author), shared=shared)
+
+    def add_batches(self, client: Client, name: str, batches: Iterable[Batch], *, shared: bool = False) -> int:
+        """Adds entries as `add` does."""
+        account, added = _writable(client, shared=shared), 0
+        for number, batch in enumerate(batches):
+            time.sleep(_PAUSE_SECONDS if number else 0)
             with self._state.writing() as connection:
-                added += _insert_new(connection, memory_id(connection, account, name), pair, rows)
+                added += _insert_new(connection, memory_id(connection, account, name), batch)
                 check_share(connection, account)
         return added
 
@@ -236,19 +250,24 @@ class Recall:
     pair: Pair
     whole_texts: bool = False
 
+    @property
+    def _usable(self) -> dict[str, object]:
+        """The parameters of `CHOSEN`, and the languages."""
+        ids = (memory.id for memory in self.memories)
+        return {"accounts": dict.fromkeys(self.accounts), "memories": dict.fromkeys(ids), **self.pair._asdict()}
+
     def find(self, patterns: Mapping[str, Pattern]) -> dict[str, list[Entry]]:
         """Returns the entries that equal texts, by their keys: those of an earlier memory first, then the newest."""
         keys = {_digest(self.pair, pattern.key): pattern.key for pattern in patterns.values()}
         numbers = {memory.id: number for number, memory in enumerate(self.memories)}
         digests = {key: digest for digest, key in keys.items()}
         left, found = iter(patterns), dict[int, Any]()
-        usable = {"accounts": dict.fromkeys(self.accounts), "memories": numbers, **self.pair._asdict()}
         with self.state.reading() as connection:
             while texts := {text: digests[patterns[text].key] for text in islice(left, _TEXTS_PER_QUERY)}:
                 # The store keeps texts without surrogates and null characters.
                 spelled = {text.encode(errors="replace").decode().replace("\0", ""): None for text in texts}
-                wanted = {**usable, "texts": spelled, "digests": dict.fromkeys(texts.values())}
-                found |= {row.id: row for row in connection.execute(_EQUAL, wanted)}
+                wanted = {**self._usable, "texts": spelled, "digests": dict.fromkeys(texts.values())}
+                found |= {row.id: row for row in _EQUAL.rows(connection, wanted)}
         matches: dict[str, list[Entry]] = {}
         for row in sorted(found.values(), key=lambda row: (numbers[row.memory_id], -row.id)):
             matches.setdefault(keys[row.digest], []).append(Entry(row.source, row.target))
@@ -261,10 +280,9 @@ class Recall:
             return []
         names = {memory.id: memory.name for memory in self.memories}
         order = list(names)
-        usable = {"accounts": dict.fromkeys(self.accounts), "memories": names}
         with self.state.reading() as connection:
-            ids = find_candidates(connection, usable, self.pair, key)
-            rows = connection.execute(_COMPARED, {**usable, **self.pair._asdict(), "ids": dict.fromkeys(ids)}).all()
+            ids = find_candidates(connection, self._usable, self.pair, key)
+            rows = _COMPARED.rows(connection, {**self._usable, "ids": dict.fromkeys(ids)})
         rated = [(similarity_of(key, read_pattern(row.source).key), row) for row in rows]
         rated.sort(key=lambda item: (-item[0], order.index(item[1].memory_id), -item[1].id))
         found = dict[str, Suggestion]()
@@ -278,7 +296,7 @@ def _named(connection: sa.Connection, client: Client, names: Sequence[str]) -> l
     """Returns the memory of each name, the client's own before a shared one; raises MemoryNotFoundError."""
     # No memory has a name with surrogates or controls, which PostgreSQL does not take.
     wanted = {"accounts": accounts_of(client), "names": filter(str.isprintable, names)}
-    rows = connection.execute(_NAMED, {field: dict.fromkeys(values) for field, values in wanted.items()}).all()
+    rows = _NAMED.rows(connection, {field: dict.fromkeys(values) for field, values in wanted.items()})
     found = {row.name: Memory(*row) for row in reversed(rows)}
     missing = next((name for name in names if name not in found), None)
     if missing is not None:
@@ -304,32 +322,34 @@ def _writable(client: Client, *, shared: bool) -> str:
     return SHARED if shared else client.account or SHARED
 
 
-def prepare(
-    pair: Pair, entries: Sequence[Entry], origin: str, author: str, translation: str = ""
-) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yields the row of each entry, but for memory and version, and the key of its pattern.
+def prepare_batches(pair: Pair, entries: Iterable[Entry], author: str) -> Iterator[Batch]:
+    """Yields entries for an import; raises InvalidRequestError for an invalid one."""
+    left = iter(entries)
+    while batch := list(islice(left, BATCH)):
+        yield prepare(pair, batch, "import", author)
 
-    Raises InvalidRequestError for an invalid entry.
-    """
+
+def prepare(pair: Pair, entries: Iterable[Entry], origin: str, author: str, translation: str = "") -> Batch:
+    """Returns entries, at least one; raises InvalidRequestError for an invalid one."""
     common = {**pair._asdict(), "origin": origin, "author": author, "created_seconds": time.time()}
     for field, code in pair._asdict().items():
         _check(field, code, MAX_LANGUAGE_CHARACTERS)
+    rows = dict[tuple[Any, ...], tuple[Any, ...]]()
     for entry in entries:
         # PostgreSQL has no null characters.
-        texts = {name: text.replace("\0", "") for name, text in zip(TEXTS, (*entry, translation), strict=True)}
-        for field, text in texts.items():
+        texts = [text.replace("\0", "") for text in (*entry, translation)]
+        for field, text in zip(TEXTS, texts, strict=True):
             least = field in ("source", "target")
             is_valid = text.isascii() or not _SURROGATES.search(text)
             if not is_valid or len(text) > MAX_TEXT_CHARACTERS or (least and not text.strip()):
                 expected = f"{int(least)} to {MAX_TEXT_CHARACTERS}, not blank and no surrogates"
                 raise InvalidRequestError(field, f"{len(text)} characters, expected {expected}")
-        key = read_pattern(texts["source"]).key
-        yield {**common, **texts, "digest": _digest(pair, key)}, key
-
-
-def size_of(row: Mapping[str, Any]) -> int:
-    """Returns what an entry counts for, in characters, as `SIZE` does."""
-    return sum(map(len, map(row.__getitem__, TEXTS)))
+        key = read_pattern(texts[0]).key
+        rows[_digest(pair, key), *texts[:2]] = *texts[2:], key
+    *others, keys = zip(*rows.values(), strict=True)
+    columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in common.items()}
+    columns |= zip(("digest", *TEXTS), (*zip(*rows, strict=True), *others), strict=True)
+    return Batch(columns, read_shingles(keys, pair))
 
 
 def _check(field: str, text: str, most: int) -> None:
@@ -337,31 +357,32 @@ def _check(field: str, text: str, most: int) -> None:
         raise InvalidRequestError(field, f"expected 1 to {most} printable characters")
 
 
-def _insert_new(connection: sa.Connection, into: int, pair: Pair, rows: Sequence[tuple[dict[str, Any], str]]) -> int:
-    """Adds those rows to a memory that it does not have, and returns how many."""
-    is_known = COLUMNS.memory_id == into, COLUMNS.version > 0, COLUMNS.digest.in_(any_of("digests", sa.BigInteger))
-    stored = sa.select(COLUMNS.digest, COLUMNS.source, COLUMNS.target).where(*is_known)
-    known = set(map(tuple, connection.execute(stored, {"digests": {row["digest"]: None for row, _ in rows}})))
-    new = {(row["digest"], row["source"], row["target"]): (row, key) for row, key in rows}
-    added = [item for content, item in new.items() if content not in known]
-    if added:
-        size_bytes = sum(size_of(row) for row, _ in added)
-        counted = {"memory_id": into, VERSION: grow(connection, into, len(added), size_bytes)}
+def _insert_new(connection: sa.Connection, into: int, batch: Batch) -> int:
+    """Adds those entries to a memory that it does not have, and returns how many."""
+    columns, is_known = batch.columns, COLUMNS.digest.in_(any_of("digests", sa.BigInteger))
+    stored = sa.select(*(COLUMNS[name] for name in _CONTENT)).where(COLUMNS.memory_id == into, COLUMNS.version > 0)
+    known = set(map(tuple, connection.execute(stored.where(is_known), {"digests": dict.fromkeys(columns["digest"])})))
+    new = [content not in known for content in zip(*(columns[name] for name in _CONTENT), strict=True)]
+    if added := sum(new):
+        size_bytes = sum(sum(map(len, compress(columns[name], new))) for name in TEXTS)
+        counted = {"memory_id": repeat(into), VERSION: repeat(grow(connection, into, added, size_bytes)), **columns}
+        values = [counted[column.name] for column in COLUMNS if not column.primary_key]
         last = connection.execute(sa.select(sa.func.max(COLUMNS.id))).scalar() or 0
-        insert_rows(connection, ENTRIES, [row | counted for row, _ in added])
-        ids = connection.execute(sa.select(COLUMNS.id).where(COLUMNS.id > last).order_by(COLUMNS.id)).scalars()
-        add_to_index(connection, into, pair, [(number, key) for number, (_, key) in zip(ids, added, strict=True)])
-    return len(added)
+        insert_rows(connection, ENTRIES, list(compress(zip(*values, strict=False), new)))
+        ids = sa.select(COLUMNS.id).where(COLUMNS.id > last).order_by(COLUMNS.id)
+        left = iter(connection.execute(ids).scalars().all())
+        add_to_index(connection, into, batch.shingles, [next(left) if is_new else 0 for is_new in new])
+    return added
 
 
 def index_rows(connection: sa.Connection, rows: Iterable[sa.Row[Any]]) -> None:
     """Adds stored entries to the index of similar texts."""
-    indexed = defaultdict[tuple[int, Pair], list[tuple[int, str]]](list)
+    indexed = defaultdict[tuple[int, Pair], dict[int, str]](dict)
     for row in rows:
         pair = Pair(row.source_language, row.target_language)
-        indexed[row.memory_id, pair].append((row.id, read_pattern(row.source).key))
-    for (memory, pair), entries in indexed.items():
-        add_to_index(connection, memory, pair, entries)
+        indexed[row.memory_id, pair][row.id] = read_pattern(row.source).key
+    for (memory, pair), keys in indexed.items():
+        add_to_index(connection, memory, read_shingles(list(keys.values()), pair), list(keys))
 
 
 def memory_id(connection: sa.Connection, account: str, name: str, field: str = "name") -> int:
@@ -379,24 +400,19 @@ def memory_id(connection: sa.Connection, account: str, name: str, field: str = "
 def grow(connection: sa.Connection, changed_id: int, count: int, size_bytes: int) -> int:
     """Notes a change of a memory, and returns its version."""
     columns = MEMORIES.c
-    values: dict[str, Any] = {
-        "entry_count": columns.entry_count + count,
-        "entry_bytes": columns.entry_bytes + size_bytes,
-    }
-    values |= {VERSION: columns.version + 1, "changed_seconds": time.time()}
-    changed = sa.update(MEMORIES).where(columns.id == changed_id).values(values).returning(columns.version)
-    return int(connection.execute(changed).scalar_one())
+    grown = {"entry_count": columns.entry_count + count, "entry_bytes": columns.entry_bytes + size_bytes}
+    changed = sa.update(MEMORIES).where(columns.id == changed_id)
+    changed = changed.values(**grown, version=columns.version + 1, changed_seconds=time.time())
+    return int(connection.execute(changed.returning(columns.version)).scalar_one())
 
 
 def check_share(connection: sa.Connection, account: str) -> None:
     """Raises MemoryStoreFullError if a key has more than its share of the store, or the store is full."""
-    limits = {
-        "entries": (MEMORIES.c.entry_count, MAX_STORED_ENTRIES),
-        "bytes": (MEMORIES.c.entry_bytes, MAX_STORED_BYTES),
-    }
-    for what, (column, limit) in limits.items():
+    columns = MEMORIES.c
+    limits = ("entries", columns.entry_count, MAX_STORED_ENTRIES), ("bytes", columns.entry_bytes, MAX_STORED_BYTES)
+    for what, column, limit in limits:
         total = sa.func.sum(column)
-        sums = connection.execute(sa.select(total, total.filter(MEMORIES.c.account == account))).one()
+        sums = connection.execute(sa.select(total, total.filter(columns.account == account))).one()
         stored, owned = (int(size or 0) for size in sums)
         if owned > (most := largest_share(limit, stored - owned, first=account == SHARED)):
             raise MemoryStoreFullError(f"{owned} {what} of this client, expected at most {most}: delete some")

@@ -21,7 +21,7 @@ from dragoman.serve.errors import ForbiddenError, InvalidRequestError, MemoryNot
 from dragoman.serve.host.threads import MEMORIES as MEMORY_THREADS
 from dragoman.serve.memory.corrections import Correction, CorrectionStore
 from dragoman.serve.memory.entry import Client, Entry, Pair
-from dragoman.serve.memory.store import BATCH, MemoryStore, Wanted
+from dragoman.serve.memory.store import MemoryStore, Wanted
 from dragoman.serve.sandbox.sandbox import Sandbox
 from dragoman.serve.sandbox.worker import MEBIBYTE, Limits, Refusal
 from dragoman.serve.translation.fields import Fields, shown
@@ -30,7 +30,7 @@ MEMORIES_PATH, CORRECTIONS_PATH = "/v1/memories", "/v1/corrections"
 # Mebibytes, and bytes per byte of a file: it is in memory as its bytes, as frames and as texts.
 _MEMORY, _OUTPUT = (28, 6), (1, 4)
 # Entries of one answer, about 10 MB.
-MAX_EXPORTED = 10 * BATCH
+MAX_EXPORTED = 100_000
 _NUMBER = re.compile(r"[0-9]{1,18}")
 # PostgreSQL has ids of 32 bits.
 _MAX_NUMBER = (1 << 31) - 1
