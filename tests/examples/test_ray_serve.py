@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ from tests.support.bundles import reseal
 from tests.support.paths import ROOT
 from tests.support.served import WAIT_SECONDS
 
-pytest.importorskip("ray", reason="needs the library: pip install 'ray[serve]'")
-pytestmark = pytest.mark.timeout(1500)
+NEEDS_RAY = pytest.mark.skipif(find_spec("ray") is None, reason="needs the library: pip install 'ray[serve]'")
+pytestmark = [pytest.mark.timeout(1500), NEEDS_RAY]
 BODY = {"text": ["Good morning!", "Open the file."], "source_language": "en", "target_language": "de"}
 OF_RAY = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")
 # Ray starts about six processes, and each imports everything: minutes on a busy machine.
@@ -100,7 +101,7 @@ async def ask(replica: Callable[[Request], Awaitable[Response]], *bodies: str) -
 
 @OF_RAY
 def test_a_replica_of_the_shipped_configuration_translates_and_rejects_with_the_reason(config: dict[str, Any]) -> None:
-    from ray.serve.schema import ServeDeploySchema  # noqa: PLC0415 - see above
+    from ray.serve.schema import ServeDeploySchema  # noqa: PLC0415 - needs Ray
 
     from examples.ray_serve import Replica  # noqa: PLC0415 - needs Ray
 

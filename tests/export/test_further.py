@@ -31,7 +31,6 @@ from tests.support.marian_npz import write_marian_npz
 
 CASES = cases(__file__)
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
 TEXTS = make_texts(5, 40)
 DIRECTION = Direction(source="en", target="de")
 DEEP = {"encoder_layers": 6, "decoder_layers": 6}

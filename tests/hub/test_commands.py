@@ -25,6 +25,7 @@ from dragoman.hub.store import Installed, Store
 from dragoman.serve.bundle.bundle import Bundle
 from tests.hub.conftest import NAME, write_files
 from tests.support.fake_hub import FakeHub
+from tests.support.forked import ForkedPopen
 from tests.support.paths import ROOT
 
 Call = Callable[..., str]
@@ -215,9 +216,8 @@ def test_a_record_without_its_bundle_or_of_another_version_is_not_installed(stor
 
 def test_several_processes_convert_a_model_once(hub: FakeHub, store: Store) -> None:
     command = [sys.executable, "-c", f"from dragoman.hub.install import find_bundle; print(find_bundle(['{NAME}']))"]
-    environment = {"PYTHONPATH": str(ROOT), "DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
-    where: dict[str, Any] = {"cwd": store.folder.parent, "env": environment}
-    processes = [subprocess.Popen(command, **where, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    where: dict[str, Any] = {"env": {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}}
+    processes = [ForkedPopen(command, **where, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]
@@ -329,11 +329,11 @@ def test_a_pull_into_a_file_is_one_line_with_its_path(call: Call, tmp_path: Path
 def test_the_first_translation_with_a_name_writes_only_translations(hub: FakeHub, store: Store) -> None:
     command = [sys.executable, "-m", "dragoman", "translate", "--model", NAME]
     variables = {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
-    done = subprocess.run(
-        command, cwd=ROOT, env=variables, input="bakoli\n", capture_output=True, text=True, check=True
-    )
-    assert len(done.stdout.splitlines()) == 1
-    assert f"{NAME}: license: " in done.stderr
+    streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with ForkedPopen(command, env=variables, text=True, **streams) as process:
+        output, errors = process.communicate("bakoli\n")
+    assert len(output.splitlines()) == 1
+    assert f"{NAME}: license: " in errors
 
 
 def test_a_translation_without_a_model_names_the_options(call: Call) -> None:

@@ -26,13 +26,11 @@ from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.local.errors import ModelError
 from tests.hub.conftest import NAME, left, pulled_files, refusal, write_files
 from tests.support.fake_hub import MIN_LFS_BYTES, TOKEN, FakeHub, Repository
+from tests.support.forked import ForkedPopen
 from tests.support.hub_program import ARGOS, argos_package
 from tests.support.multilingual import write_mbart50, write_nllb
-from tests.support.paths import ROOT
 from tests.support.scripted_server import reply, run_scripted_server
 from tests.support.t5 import MADLAD_LANGUAGES, write_t5
-
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
 
 WEIGHTS = "model.safetensors"
 
@@ -134,7 +132,7 @@ def test_the_next_pull_continues_an_interrupted_one(hub: FakeHub, store: Store, 
     hub.stalls.append(12_345)
     environment = {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
     command = [sys.executable, "-m", "dragoman", "pull", NAME]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as pull:
+    with ForkedPopen(command, env=environment, stderr=subprocess.PIPE, text=True) as pull:
         while hub.stalls or not any(part.stat().st_size for part in store.folder.glob("downloads/*/*.part")):
             assert pull.poll() is None
             time.sleep(0.01)

@@ -56,7 +56,7 @@ def answers(request: pytest.FixtureRequest) -> Answers:
     """Returns the results of batched greedy search and of the loop."""
     seed, options = (request.param, {}) if isinstance(request.param, int) else (7, OPTIONS[request.param])
     model = random_model(seed, **options)
-    sources = random_sources(model, seed, 12)
+    sources = random_sources(model, seed, 8)
     return list(zip(generate_greedy(model, sources), [translate(model, source) for source in sources], strict=True))
 
 
@@ -81,7 +81,7 @@ def test_the_random_models_end_both_at_once_and_at_the_limit() -> None:
 )
 def test_a_beam_finds_what_the_reference_finds(options: str, beam_size: int, length_penalty: float) -> None:
     model = random_model(7, **OPTIONS[options])
-    sources = random_sources(model, 7, 6)
+    sources = random_sources(model, 7, 3)
     for source, found in zip(sources, generate_beam(model, sources, beam_size, length_penalty), strict=True):
         expected = translate_with_beam(model, source, beam_size, length_penalty)
         assert found.target_ids == expected.target_ids

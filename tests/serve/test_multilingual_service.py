@@ -18,7 +18,6 @@ from tests.support.live import LiveService, run_service
 from tests.support.marian import make_texts
 from tests.support.multilingual import write_nllb
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
 TEXTS = list(make_texts(5, 6))
 LIMITS: dict[str, Any] = {"engines": 1, "slots": 8, "device": "cpu"}
 

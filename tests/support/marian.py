@@ -88,7 +88,7 @@ def random_marian(vocabulary_size: int, *, seed: int = 3, **options: Any) -> Mar
     return model.eval()
 
 
-def trained_marian(vocabulary: dict[str, int], steps: int = 300) -> MarianMTModel:
+def trained_marian(vocabulary: dict[str, int]) -> MarianMTModel:
     """Returns a model that has learned `WORDS`; takes a few seconds."""
     model = random_marian(len(vocabulary))
     pad = vocabulary[PAD_PIECE]
@@ -96,7 +96,7 @@ def trained_marian(vocabulary: dict[str, int], steps: int = 300) -> MarianMTMode
     sources = [encode(train_pieces("source"), vocabulary, text) for text in texts]
     targets = [encode(train_pieces("target"), vocabulary, translate_words(text)) for text in texts]
     nn.init.normal_(model.model.shared.weight, std=SMALL["d_model"] ** -0.5)
-    train(model, [*zip(sources, targets, strict=True)], pad_id=pad, first_id=pad, seed=4, steps=steps)
+    train(model, [*zip(sources, targets, strict=True)], pad_id=pad, first_id=pad, seed=4, steps=300)
     with torch.no_grad():
         model.model.shared.weight[pad] = 0.0
     return model

@@ -35,7 +35,6 @@ SENTENCES = 30
 MODELS = {name: OPTIONS[name] for name in ("default", "pre-norm", "modern", "silu", "unscaled", "output bias")}
 KINDS = ("float32", "float16", "bfloat16", "int16", "int8")
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
 Texts = tuple[str, ...]
 
 

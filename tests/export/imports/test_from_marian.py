@@ -32,24 +32,22 @@ TEXTS = make_texts(5, SENTENCES)
 VOCABULARY = marian_vocabulary()
 # Every checkpoint option that changes the computation.
 RANDOM: dict[str, dict[str, Any]] = {
+    "usual": {},
     "relu": {"activation_function": "relu"},
     "gelu, unscaled": {"activation_function": "gelu", "scale_embedding": False},
     "depths": {"encoder_layers": 3, "decoder_layers": 2, "seed": 5},
     "nothing tied": {"tie_word_embeddings": False, "seed": 5},
 }
 
-# Ignores warnings of `transformers`.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return random_marian(len(VOCABULARY))
 
 
 @pytest.fixture(scope="module")
-def trained() -> Any:
-    return marian.trained_marian(VOCABULARY)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(trained: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_marian(tmp_path_factory.mktemp("marian"), trained, VOCABULARY)
+def checkpoint(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_marian(tmp_path_factory.mktemp("marian"), model, VOCABULARY)
 
 
 @pytest.fixture
@@ -85,9 +83,12 @@ def check_same_as_transformers(model: Any, exportable: Exportable, count: int = 
     assert len(set(beam)) > count / 4, "otherwise the translations tell nothing"
 
 
-def test_a_trained_model_translates_like_transformers(trained: Any, checkpoint: Path) -> None:
-    exportable = import_checkpoint(checkpoint, OPTIONS)
-    check_same_as_transformers(trained, exportable)
+def test_a_trained_model_translates_like_transformers(tmp_path: Path, *, thorough: bool) -> None:
+    if not thorough:
+        pytest.skip("trains for seconds: --thorough")
+    model = marian.trained_marian(VOCABULARY)
+    exportable = import_checkpoint(write_marian(tmp_path / "m", model, VOCABULARY), OPTIONS)
+    check_same_as_transformers(model, exportable)
     answers = generate_beam(exportable.network, sources_of(exportable), 4, 1.0)
     translations = [exportable.tokenizer.decode(answer.target_ids) for answer in answers]
     assert sum(map(str.__eq__, translations, map(translate_words, TEXTS))) > SENTENCES / 3, (
@@ -101,25 +102,12 @@ def test_a_random_model_translates_like_transformers(options: str, tmp_path: Pat
     check_same_as_transformers(model, import_checkpoint(write_marian(tmp_path / "m", model, VOCABULARY), OPTIONS))
 
 
-def test_a_model_of_the_usual_width_translates_like_transformers_and_so_does_its_bundle(tmp_path: Path) -> None:
-    """The width of OPUS-MT, with fewer layers, tokens and sentences for a short test."""
-    width = {"d_model": 512, "encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048, "max_position_embeddings": 512}
-    depth = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 8, "decoder_attention_heads": 8}
-    vocabulary = marian_vocabulary(*(f"more{number}" for number in range(2000)))
-    model = random_marian(len(vocabulary), **width, **depth)
-    folder = write_marian(tmp_path / "m", model, vocabulary)
-    exportable = import_checkpoint(folder, ImportOptions(max_source_tokens=64, max_target_tokens=12))
-    check_same_as_transformers(model, exportable, 20)
-    bundle = write_imported(exportable, tmp_path / "bundle", make_texts(9, 4))
-    assert [comparison.text for comparison in compare(bundle, exportable, TEXTS[:20]) if not comparison.identical] == []
-
-
-def test_the_bundle_translates_like_pytorch_and_transformers(trained: Any, checkpoint: Path, tmp_path: Path) -> None:
+def test_the_bundle_translates_like_pytorch_and_transformers(model: Any, checkpoint: Path, tmp_path: Path) -> None:
     exportable = import_checkpoint(checkpoint, OPTIONS)
     comparisons = compare(write_imported(exportable, tmp_path / "bundle", make_texts(9, 20)), exportable, TEXTS)
     assert len(comparisons) == SENTENCES
     assert [comparison.text for comparison in comparisons if not comparison.identical] == []
-    expected = dict(zip(TEXTS, generate(trained, sources_of(exportable), 1, LIMIT), strict=True))
+    expected = dict(zip(TEXTS, generate(model, sources_of(exportable), 1, LIMIT), strict=True))
     assert {comparison.text: comparison.actual.target_ids for comparison in comparisons} == expected
 
 
@@ -128,7 +116,7 @@ def test_an_import_computes_in_8_bits_too(checkpoint: Path, tmp_path: Path) -> N
     exportable = import_checkpoint(checkpoint, OPTIONS)
     bundle = write_imported(exportable, tmp_path / "bundle", make_texts(9, 40), precision="int8")
     comparisons = compare(bundle, exportable, TEXTS)
-    assert sum(comparison.identical for comparison in comparisons) > SENTENCES / 2
+    assert sum(comparison.identical for comparison in comparisons) > SENTENCES / 4
     assert all(VOCABULARY[marian.PAD_PIECE] not in comparison.actual.target_ids for comparison in comparisons)
 
 
@@ -142,8 +130,8 @@ def test_the_tokenizer_encodes_and_decodes_like_transformers(checkpoint: Path) -
     assert [tokenizer.decode(target) for target in known] == theirs.batch_decode(known, skip_special_tokens=True)
 
 
-def test_both_forms_of_parameters_are_read_alike(trained: Any, checkpoint: Path, tmp_path: Path) -> None:
-    pickled = write_marian(tmp_path / "m", trained, VOCABULARY, safe=False)
+def test_both_forms_of_parameters_are_read_alike(model: Any, checkpoint: Path, tmp_path: Path) -> None:
+    pickled = write_marian(tmp_path / "m", model, VOCABULARY, safe=False)
     states = [import_checkpoint(folder, OPTIONS).network.state_dict() for folder in (checkpoint, pickled)]
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
@@ -253,9 +241,9 @@ def test_damaged_files_are_named(folder: Path, name: str, content: str | slice |
     ],
 )
 def test_parameters_that_do_not_fit_are_named(
-    trained: Any, tmp_path: Path, spoil: Callable[..., object], expected: str
+    model: Any, tmp_path: Path, spoil: Callable[..., object], expected: str
 ) -> None:
-    folder = write_marian(tmp_path / "m", trained, VOCABULARY, safe=False)
+    folder = write_marian(tmp_path / "m", model, VOCABULARY, safe=False)
     state = torch.load(folder / "pytorch_model.bin", weights_only=True)
     spoil(state)
     torch.save(state, folder / "pytorch_model.bin")

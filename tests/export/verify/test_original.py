@@ -11,7 +11,6 @@ from dragoman.export.imports.hugging_face import import_checkpoint
 from tests.support.comparisons import write_imported
 from tests.support.multilingual import write_ctranslate2, write_mbart50
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
 OPTIONS = ImportOptions(max_source_tokens=60, max_target_tokens=20)
 READERS = {"transformers": import_checkpoint, "ctranslate2": import_ctranslate2}
 
