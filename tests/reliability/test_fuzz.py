@@ -12,7 +12,7 @@ from tests.support.fuzzing import Fuzzed
 from tests.support.live import WAIT_SECONDS
 from tests.support.processes import fake_command
 
-SECONDS, THOROUGH_SECONDS = 4.0, 600.0
+SECONDS, THOROUGH_SECONDS = 2.0, 600.0
 SEED = 7
 
 

@@ -1,6 +1,6 @@
 """Expected translations of the fake model, by the slow reference search."""
 
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,9 @@ from tests.support.fakes import BOS_ID, CONTINUING_IDS, EOS_ID, next_attention, 
 from tests.support.search_reference import Found, search
 
 
+@lru_cache(1000)
 def reference(source_ids: tuple[int, ...], options: SearchOptions) -> list[Found]:
-    """Returns the translations of one source, best first."""
+    """Returns the translations of one source, best first; both engines are compared with the same ones."""
 
     def history(target_ids: tuple[int, ...]) -> NDArray[np.int64]:
         return np.array((BOS_ID, *target_ids))

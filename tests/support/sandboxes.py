@@ -17,12 +17,16 @@ from dragoman.serve.sandbox.sandbox import Sandbox
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from dragoman.serve.sandbox import template; "
-    "template.PARSER_MODULES = (*template.PARSER_MODULES, {module!r}); template.main()"
+    "template.PARSER_MODULES = (*{usual}, {module!r}); template.main()"
 )
 
 
-def add_parsers(patch: pytest.MonkeyPatch, module: str = "tests.support.hostile_parsers") -> None:
-    patch.setattr(host, "_OPTIONS", (*host._OPTIONS[:-1], _BOOT.format(module=module)))
+def add_parsers(
+    patch: pytest.MonkeyPatch, module: str = "tests.support.hostile_parsers", *, alone: bool = False
+) -> None:
+    """Adds parsers to templates; `alone`: without the usual ones, whose imports take most of a second."""
+    usual = "()" if alone else "template.PARSER_MODULES"
+    patch.setattr(host, "_OPTIONS", (*host._OPTIONS[:-1], _BOOT.format(usual=usual, module=module)))
 
 
 @contextmanager

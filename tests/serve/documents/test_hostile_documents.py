@@ -171,9 +171,9 @@ def test_a_replaced_member_keeps_all_others() -> None:
 @pytest.mark.parametrize(
     "name", sorted(FORMATS.keys() - {f".{name}" for name in (*PACKED, "arb", "htm", "pot", "tsv", "xliff", "yml")})
 )
-def test_ten_megabytes_of_one_character_are_read_or_refused(name: str) -> None:
+def test_megabytes_of_one_character_are_read_or_refused(name: str) -> None:
     """Markdown takes 4 seconds per megabyte."""
-    content = b"<" * (100_000 if name in (".md", ".markdown") else 10_000_000)
+    content = b"<" * (100_000 if name in (".md", ".markdown") else 3_000_000)
     try:
         document = parse_document(f"a{name}", content, REQUEST)
     except DocumentError:

@@ -85,7 +85,7 @@ def test_a_short_sequence_leaves_after_its_own_steps_in_any_batch(make_bench: Ma
 
 @each_engine
 @pytest.mark.promise("R6")
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(slots=st.integers(1, 4), arrivals=st.lists(st.tuples(st.integers(0, 3), sources), max_size=20))
 def test_no_slot_is_idle_while_a_sequence_waits(
     make_bench: MakeBench, slots: int, arrivals: list[tuple[int, tuple[int, ...]]]
@@ -101,7 +101,7 @@ def test_no_slot_is_idle_while_a_sequence_waits(
         assert not bench.scheduler.waiting or bench.model.steps[-1] == slots
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(beam_sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4), data=st.data())
 def test_a_batch_that_fails_to_encode_fails_no_other_batch(beam_sizes: list[int], data: st.DataObject) -> None:
     """The lengths differ so much that sources are encoded one by one, and failing rows lie between the others."""
@@ -337,7 +337,7 @@ def test_time_to_first_token_and_time_per_token_are_measured_without_failures(ma
     slots=st.integers(1, 5),
     specs=st.lists(st.tuples(sources, st.integers(1, MAX_TARGET_TOKENS), st.booleans()), max_size=10),
 )
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_listeners_get_every_token_but_the_last(
     make_bench: MakeBench, slots: int, specs: list[tuple[tuple[int, ...], int, bool]]
 ) -> None:

@@ -40,8 +40,8 @@ def _increment(directory: Path, url: str | None, times: int) -> None:
 
 
 def test_processes_that_open_it_at_once_lose_no_write(tmp_path: Path, state_url: str | None) -> None:
-    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as processes:
-        for done in [processes.submit(_increment, tmp_path / "state", state_url, 25) for _ in range(4)]:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
+        for done in [processes.submit(_increment, tmp_path / "state", state_url, 50) for _ in range(2)]:
             done.result()
     state = _open(tmp_path / "state", state_url)
     assert _count(state) == 100

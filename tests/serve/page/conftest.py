@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.support.live import WAIT_SECONDS, LiveService, run_service
 from tests.support.paths import ROOT
@@ -44,12 +44,21 @@ def chromium() -> Iterator[Browser]:
         running.close()
 
 
+@pytest.fixture(scope="module")
+def profile(chromium: Browser) -> BrowserContext:
+    """The files and the permissions of the pages of a module that change no clock."""
+    context = chromium.new_context(locale="en-US", viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(WAIT_MILLISECONDS)
+    return context
+
+
 @pytest.fixture
-def browser(chromium: Browser) -> Iterator[Browser]:
+def browser(chromium: Browser, profile: BrowserContext) -> Iterator[Browser]:
     """The same; its pages close after the test."""
     yield chromium
     for context in chromium.contexts:
-        context.close()
+        if context is not profile:
+            context.close()
 
 
 @pytest.fixture
@@ -59,13 +68,14 @@ def opened(browser: Browser, address: str) -> Page:
 
 
 @pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
+def page(profile: BrowserContext, address: str) -> Iterator[Page]:
     """The page, ready to type from English to German; fails if the browser reports a problem."""
-    opened = opened_at(browser, address, viewport={"width": 1280, "height": 900})
+    opened = opened_in(profile.new_page(), address)
     problems: list[str] = []
     opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     opened.on("pageerror", lambda error: problems.append(str(error)))
     yield opened
+    opened.evaluate("localStorage.clear()")
     opened.close()
     # The browser reports as an error that the preview may not run a script.
     assert [problem for problem in problems if "sandboxed" not in problem] == []
@@ -80,7 +90,11 @@ def new_page(browser: Browser, **options: Any) -> Page:
 
 def opened_at(browser: Browser, address: str, **options: Any) -> Page:
     """Returns the page, ready to type from English to German."""
-    opened = new_page(browser, **options)
+    return opened_in(new_page(browser, **options), address)
+
+
+def opened_in(opened: Page, address: str) -> Page:
+    """Opens the page in an empty one."""
     opened.goto(f"{address}/#en/de/")
     # `wait_for_function` would repeat by `eval`, which the page forbids.
     expect(opened.locator("#target-language")).to_have_value("de")

@@ -41,21 +41,17 @@ def press(page: Page, selector: str, key: str = "Enter") -> None:
     page.keyboard.press(key)
 
 
-def test_languages_are_chosen(page: Page) -> None:
+def test_languages_are_chosen_and_swapped(page: Page) -> None:
     tab_to(page, "#source-language")
     page.keyboard.type("Ger")
     tab_to(page, "#target-language")
     page.keyboard.type("Fre")
     type_text(page, "Zwei Hunde rennen.")
     assert (page.input_value("#source-language"), page.input_value("#target-language")) == ("de", "fr")
-    assert "chiens" in page.inner_text("#target")
-
-
-def test_languages_are_swapped(page: Page) -> None:
-    type_text(page)
     translation = page.inner_text("#target")
+    assert "chiens" in translation
     page.keyboard.press("Alt+s")
-    expect(page.locator("#source-language")).to_have_value("de")
+    expect(page.locator("#source-language")).to_have_value("fr")
     expect(page.locator("#source")).to_have_value(translation)
 
 
@@ -137,24 +133,28 @@ def test_the_focus_stays_when_the_choice_of_layers_and_heads_appears(page: Page)
     expect(page.locator("#map-svg")).to_be_focused()
 
 
-def test_another_of_the_best_translations_is_shown(page: Page) -> None:
+def test_another_of_the_best_is_shown_the_engine_watched_and_the_request_copied(page: Page) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     type_text(page)
     press(page, "#best summary")
     page.wait_for_selector("#best tbody tr")
     chosen = page.locator("#best tbody tr").nth(1).locator("td").nth(1).inner_text()
     press(page, "#best tr:nth-child(2) button")
     expect(page.locator("#target")).to_have_text(chosen)
-
-
-def test_the_request_is_copied_as_code(page: Page) -> None:
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    type_text(page)
+    press(page, "#engine summary")
+    expect(page.locator("#engine .meter")).to_have_count(6)
+    page.keyboard.press("Enter")
+    expect(page.locator("#engine .meter").first).to_be_hidden()
     press(page, "#code summary")
     press(page, "#code button")
     eventually(lambda: page.evaluate("navigator.clipboard.readText()").startswith("curl "))
 
 
-def test_html_is_translated(page: Page) -> None:
+def test_a_text_is_cleared_and_html_translated(page: Page) -> None:
+    type_text(page)
+    press(page, "#clear")
+    expect(page.locator("#source")).to_be_focused()
+    expect(page.locator("#target")).to_have_text("")
     press(page, "#html", "Space")
     tab_to(page, "#source", "Shift+Tab")
     page.keyboard.type("A <b>man</b> sleeps.")
@@ -170,24 +170,9 @@ def test_terms_are_given(page: Page) -> None:
     expect(page.locator("#target")).to_contain_text("Stiege")
 
 
-def test_the_work_of_the_engine_is_watched(page: Page) -> None:
-    type_text(page)
-    press(page, "#engine summary")
-    expect(page.locator("#engine .meter")).to_have_count(6)
-    page.keyboard.press("Enter")
-    expect(page.locator("#engine .meter").first).to_be_hidden()
-
-
 def test_theme_and_language_of_the_page_are_chosen(page: Page) -> None:
     tab_to(page, "#ui-language")
     page.keyboard.type("de")
     expect(page.locator("#source")).to_have_attribute("placeholder", re.compile("Text eingeben"))
     press(page, "#theme")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
-
-
-def test_a_text_is_cleared(page: Page) -> None:
-    type_text(page)
-    press(page, "#clear")
-    expect(page.locator("#source")).to_be_focused()
-    expect(page.locator("#target")).to_have_text("")

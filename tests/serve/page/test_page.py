@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from math import exp
 from pathlib import Path
 from typing import Literal
@@ -35,11 +36,16 @@ def lit(page: Page, side: str) -> list[str]:
     return page.locator(f"#{side} .lit").all_inner_texts()
 
 
-def test_typing_translates_like_the_interface(page: Page, live: LiveService) -> None:
+def test_typing_translates_like_the_interface_and_screen_readers_hear_each_sentence(
+    page: Page, live: LiveService
+) -> None:
     translate(page)
     answer = live.post({"text": SENTENCES, **PAIR}).json()
     assert page.inner_text("#target") == answer["translations"][0]["text"]
     assert page.inner_text("#route") == f"Model {answer['model']}"
+    spoken = page.locator("#announcer p").all_inner_texts()
+    assert " ".join(spoken) == page.inner_text("#target")
+    assert len(spoken) == 2
 
 
 def test_typing_on_ends_the_translation_in_progress_and_frees_its_slot(page: Page, live: LiveService) -> None:
@@ -65,7 +71,7 @@ def test_typing_on_ends_the_translation_in_progress_and_frees_its_slot(page: Pag
     eventually(lambda: ended.inner_text() == f"{cancelled():,.0f}")
 
 
-def test_hovering_over_a_word_lights_its_partners_on_both_sides(page: Page) -> None:
+def test_a_word_below_the_mouse_or_the_caret_lights_its_partners(page: Page) -> None:
     translate(page)
     page.locator("#target .word", has_text="Leiter").hover()
     eventually(lambda: (lit(page, "target"), lit(page, "backdrop")) == (["Leiter"], ["ladder"]))
@@ -73,13 +79,10 @@ def test_hovering_over_a_word_lights_its_partners_on_both_sides(page: Page) -> N
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     eventually(lambda: (lit(page, "target"), lit(page, "backdrop")) == (["Hunde"], ["dogs"]))
-
-
-def test_the_caret_lights_the_partners_of_its_word(page: Page) -> None:
-    translate(page)
+    page.mouse.move(0, 0)
     page.focus("#source")
-    page.evaluate("at => document.querySelector('#source').setSelectionRange(at, at)", SENTENCES.index("dogs") + 1)
-    expect(page.locator("#target .lit")).to_have_text(["Hunde"])
+    page.evaluate("at => document.querySelector('#source').setSelectionRange(at, at)", SENTENCES.index("ladder") + 1)
+    expect(page.locator("#target .lit")).to_have_text(["Leiter"])
 
 
 def test_an_alternative_at_a_word_replaces_the_translation(page: Page) -> None:
@@ -121,7 +124,7 @@ def test_an_alternative_in_one_sentence_keeps_the_links_of_all(page: Page) -> No
     expect(page.locator("#code .note")).to_contain_text("sentence 2 alone")
 
 
-def test_the_lines_below_words_are_their_probabilities(page: Page, live: LiveService) -> None:
+def test_words_have_their_probabilities_and_the_least_certain_sentence_is_named(page: Page, live: LiveService) -> None:
     translate(page, DOUBTFUL)
     answer = live.post({"text": DOUBTFUL, **PAIR, "options": {"token_scores": True}}).json()["translations"][0]
     percent_per_token = round(100 * exp(answer["score"] / (answer["target_tokens"] + 1)))
@@ -132,34 +135,24 @@ def test_the_lines_below_words_are_their_probabilities(page: Page, live: LiveSer
         probability, classes = int(percent[1]), (word.get_attribute("class") or "").split()
         if probability not in (25, 60):  # rounded
             assert ("unsure" in classes, "doubtful" in classes) == (25 < probability < 60, probability < 25)
-
-
-def test_of_several_sentences_the_least_certain_one_is_named(page: Page) -> None:
     translate(page, f"A man is standing on a ladder. {DOUBTFUL}")
     expect(page.locator("#certainty")).to_contain_text("Least certain: sentence 2")
 
 
-def test_screen_readers_hear_each_sentence_by_itself(page: Page) -> None:
-    translate(page)
-    spoken = page.locator("#announcer p").all_inner_texts()
-    assert " ".join(spoken) == page.inner_text("#target")
-    assert len(spoken) == 2
-
-
-@pytest.mark.parametrize(("texts", "expected"), CASES["a sentence is spoken once when complete"])
-def test_a_sentence_is_spoken_once_when_complete(page: Page, texts: list[str | None], expected: list[str]) -> None:
+def test_a_sentence_is_spoken_once_when_complete(page: Page) -> None:
     """None ends a translation; the next text belongs to another one."""
-    page.evaluate(
-        """async (texts) => {
-            const {beginSpeaking, speak} = await import("/page/js/announcer.js");
-            texts.forEach((text, at) => {
-                if (at === 0 || texts[at - 1] === null) beginSpeaking();
-                speak(text ?? texts[at - 1], text === null);
-            });
-        }""",
-        texts,
-    )
-    assert page.locator("#announcer p").all_inner_texts() == expected
+    for texts, expected in CASES["a sentence is spoken once when complete"]:
+        page.evaluate(
+            """async (texts) => {
+                const {beginSpeaking, speak} = await import("/page/js/announcer.js");
+                texts.forEach((text, at) => {
+                    if (at === 0 || texts[at - 1] === null) beginSpeaking();
+                    speak(text ?? texts[at - 1], text === null);
+                });
+            }""",
+            texts,
+        )
+        assert page.locator("#announcer p").all_inner_texts() == expected
 
 
 def test_a_text_from_right_to_left_is_set_so(page: Page) -> None:
@@ -195,25 +188,26 @@ def test_the_translation_is_copied_also_without_the_clipboard_of_secure_pages(pa
         assert page.evaluate("kept.readText()") == page.inner_text("#target")
 
 
-@pytest.mark.parametrize(("answer", "words"), CASES["errors are said in words"])
-def test_errors_are_said_in_words(opened: Page, answer: tuple[int, str] | None, words: str) -> None:
+def refusal(answer: tuple[int, str] | None) -> Callable[[Route], None]:
+    """Answers with a status and a reason; None breaks the connection."""
+
     def respond(route: Route) -> None:
         if answer is None:
             route.abort()
         else:
             route.fulfill(status=answer[0], json={"reason": answer[1], "detail": "text[0]: of no use"})
 
-    opened.route("**/v1/translate/stream", respond)
-    opened.fill("#source", "A dog.")
-    expect(opened.locator("#error")).to_have_text(words)
+    return respond
 
 
-def test_a_failed_request_leaves_no_translation_of_another_text(opened: Page) -> None:
-    translate(opened)
-    opened.route("**/v1/translate/stream", lambda route: route.fulfill(status=429, json={"reason": "queue_full"}))
-    opened.fill("#source", "A dog.")
-    expect(opened.locator("#error")).to_contain_text("busy")
-    assert opened.inner_text("#target") == ""
+def test_errors_are_said_in_words_and_leave_no_translation_of_another_text(opened: Page) -> None:
+    for answer, words in CASES["errors are said in words"]:
+        translate(opened)
+        opened.route("**/v1/translate/stream", refusal(answer))
+        opened.fill("#source", "A dog.")
+        expect(opened.locator("#error")).to_have_text(words)
+        assert opened.inner_text("#target") == ""
+        opened.unroute("**/v1/translate/stream")
 
 
 def test_a_page_opened_while_the_server_starts_waits_for_it(browser: Browser, address: str) -> None:
@@ -247,22 +241,17 @@ def test_a_pivot_is_named(browser: Browser, tokenizer: Tokenizer, tmp_path_facto
         opened.close()
 
 
-def test_every_cell_of_the_attention_map_is_a_weight_of_the_answer(page: Page, live: LiveService) -> None:
-    translate(page)
-    page.click("#attention summary")
-    answer = live.post({"text": SENTENCES, **PAIR, "options": {"alignments": "words"}}).json()
-    expected = opacities(answer["translations"][0]["alignments"][0]["weights"])
-    eventually(lambda: cells_of_the_map(page) == pytest.approx(expected, abs=1e-3))
-
-
 def opacities(weights: list[list[float]]) -> list[float]:
     """Returns how opaque cells of these weights are."""
     return [max(0, min(1, item)) ** 0.5 for row in weights for item in row]
 
 
-def test_the_map_of_a_layer_and_head_is_that_of_the_interface(page: Page, live: LiveService, tmp_path: Path) -> None:
+def test_the_attention_map_has_the_weights_of_the_interface(page: Page, live: LiveService, tmp_path: Path) -> None:
     translate(page)
     page.click("#attention summary")
+    words = live.post({"text": SENTENCES, **PAIR, "options": {"alignments": "words"}}).json()
+    weights = opacities(words["translations"][0]["alignments"][0]["weights"])
+    eventually(lambda: cells_of_the_map(page) == pytest.approx(weights, abs=1e-3))
     page.select_option("#map-sentence", index=1)
     for layer, head in (("0", "1"), ("2", "all")):
         page.select_option("#map-layer", layer)
@@ -282,28 +271,28 @@ def test_the_map_of_a_layer_and_head_is_that_of_the_interface(page: Page, live: 
     assert "Layer: 2. Head: all" in (tmp_path / "svg").read_text()
 
 
-def test_a_model_without_attention_per_head_says_so(opened: Page) -> None:
+def test_a_server_without_attention_per_head_or_files_says_so(opened: Page) -> None:
     problem = {"reason": "invalid", "detail": "model: expected another"}
     opened.route("**/v1/attention", lambda route: route.fulfill(status=400, json=problem))
     translate(opened)
     opened.click("#attention summary")
     expect(opened.locator("#attention .note")).to_contain_text("this mean only")
     assert opened.locator("#map-layer").count() == 0
+    opened.route("**/v1/documents**", lambda route: route.fulfill(status=404, json={"reason": "not_found"}))
+    opened.set_input_files("#file", {"name": "dogs.txt", "mimeType": "text/plain", "buffer": b"Two dogs run."})
+    expect(opened.locator("#file-list li")).to_contain_text("takes no files")
 
 
-def test_html_keeps_its_tags_and_the_preview_runs_no_script(page: Page) -> None:
+def test_markup_stays_text_and_html_keeps_its_tags_and_runs_no_script(page: Page) -> None:
+    page.fill("#source", "A man <img src=x onerror=document.title='reached'> sleeps.")
+    page.wait_for_selector("#target .word")
+    assert page.locator("#target img").count() == 0
+    page.fill("#source", "")
     page.check("#html")
     page.fill("#source", "A <b>man</b> sleeps.<script>parent.document.title = 'reached'</script>")
     expect(page.locator("#target")).to_have_text(re.compile(r"<b>.*</b>"))
     expect(page.locator("#preview")).to_be_visible()
     expect(page.frame_locator("#preview").locator("b")).to_have_count(1)
-    assert page.title() == "Dragoman"
-
-
-def test_markup_in_a_translation_stays_text(page: Page) -> None:
-    page.fill("#source", "A man <img src=x onerror=document.title='reached'> sleeps.")
-    page.wait_for_selector("#target .word")
-    assert page.locator("#target img").count() == 0
     assert page.title() == "Dragoman"
 
 
@@ -379,12 +368,6 @@ def test_a_dropped_file_is_translated_saved_and_deleted(page: Page, live: LiveSe
     assert (tmp_path / "saved").read_text() == answer["translations"][0]["text"] + "\n"
     translated.get_by_role("button", name="Delete").click()
     expect(page.locator("#file-list li")).to_have_count(0)
-
-
-def test_a_server_without_files_says_so(opened: Page) -> None:
-    opened.route("**/v1/documents**", lambda route: route.fulfill(status=404, json={"reason": "not_found"}))
-    opened.set_input_files("#file", {"name": "dogs.txt", "mimeType": "text/plain", "buffer": b"Two dogs run."})
-    expect(opened.locator("#file-list li")).to_contain_text("takes no files")
 
 
 @pytest.mark.parametrize("html", [False, True])

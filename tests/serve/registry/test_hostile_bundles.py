@@ -19,7 +19,7 @@ OPTIONS = ("--admin-key", "key", "--engines", "1", "--slots", "2", "--load-timeo
 
 
 def test_mutated_bundles_load_or_are_refused(toy_bundle: Path, tmp_path: Path, *, thorough: bool) -> None:
-    attack("bundle", 3000 if thorough else 30, copytree(toy_bundle, tmp_path / "bundle"))
+    attack("bundle", 3000 if thorough else 15, copytree(toy_bundle, tmp_path / "bundle"))
 
 
 def reload(server: Server) -> dict[str, object]:

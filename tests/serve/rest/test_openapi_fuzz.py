@@ -14,12 +14,12 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi import checks
 
 from dragoman.serve.edge.reader import TIMEOUT_HEADER
-from tests.support.live import LiveService, eventually
+from tests.support.live import WAIT_SECONDS, LiveService, eventually
 from tests.support.promises import Measured
 
 # On a busy machine, generating requests exceeds Hypothesis's health limits.
 UNTIMED = settings(phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
-FEW = settings(UNTIMED, max_examples=5, derandomize=True)
+FEW = settings(UNTIMED, max_examples=3, derandomize=True)
 MANY = settings(UNTIMED, max_examples=100)
 
 
@@ -56,7 +56,7 @@ def test_every_response_conforms_to_the_documentation(
         @(MANY if thorough else FEW)
         @given(operation.as_strategy(generation_mode=mode))
         def ask(case: schemathesis.Case[Any]) -> None:
-            case.call_and_validate(base_url=finite_live.http_url, checks=CHECKS)
+            case.call_and_validate(base_url=finite_live.http_url, checks=CHECKS, timeout=WAIT_SECONDS)
             requested[case.operation.label] += 1
 
         ask()

@@ -33,7 +33,7 @@ MAX_IDLE_BYTES = 60 * MEBIBYTE
 @pytest.fixture(scope="module", autouse=True)
 def _hostile_parsers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        add_parsers(patch)
+        add_parsers(patch, alone=True)
         with shared_template():
             yield
 
@@ -236,7 +236,8 @@ async def test_a_canceled_call_that_waits_is_dropped(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.usefixtures("own_template")
-async def test_an_idle_sandbox_is_two_small_processes(sandbox: Sandbox) -> None:
+async def test_an_idle_sandbox_is_two_small_processes(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_parsers(monkeypatch)
     await call(sandbox, "echo")
     await until_workers(sandbox, 1)
     processes = [template_of(sandbox), *children(template_of(sandbox))]

@@ -77,23 +77,17 @@ def _template(processes: list[int]) -> int:
     return found[0]
 
 
-@pytest.mark.parametrize("send", [send_form, send_glossary])
-def test_a_request_beyond_a_limit_is_refused_with_the_limit(
-    live: LiveService, monkeypatch: pytest.MonkeyPatch, send: Callable[[LiveService], httpx.Response]
+def test_a_request_or_document_beyond_a_limit_is_refused_with_the_limit(
+    live: LiveService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_parsers(monkeypatch, "tests.support.endless_parsers")
     monkeypatch.setattr(worker, "WALL_SECONDS_PER_CPU_SECOND", 600.0)
-    for module in (parameters, glossaries):
+    for module in (parameters, glossaries, documents):
         monkeypatch.setattr(module, "_BASE_SECONDS", 0)
-    answer = send(live)
-    assert answer.status_code == 413
-    assert "1 s of CPU time" in answer.text
-
-
-def test_a_document_beyond_a_limit_fails_with_the_limit(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_parsers(monkeypatch, "tests.support.endless_parsers")
-    monkeypatch.setattr(worker, "WALL_SECONDS_PER_CPU_SECOND", 600.0)
-    monkeypatch.setattr(documents, "_BASE_SECONDS", 0)
+    for send in (send_form, send_glossary):
+        answer = send(live)
+        assert answer.status_code == 413
+        assert "1 s of CPU time" in answer.text
     document = send_document(live)
     eventually(lambda: status_of(live, document) == "failed")
     assert "1 s of CPU time" in live.get(document.headers["location"]).json()["error"]

@@ -202,9 +202,9 @@ class NativeSchedulerMachine(SchedulerMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(max_examples=40, stateful_step_count=50)
+TestSchedulerMachine.settings = settings(max_examples=25, stateful_step_count=50)
 TestNativeSchedulerMachine = needs_compiler(NativeSchedulerMachine.TestCase)
-TestNativeSchedulerMachine.settings = settings(max_examples=40, stateful_step_count=50)
+TestNativeSchedulerMachine.settings = settings(max_examples=25, stateful_step_count=50)
 
 
 @each_scheduler

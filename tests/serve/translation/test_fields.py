@@ -44,7 +44,7 @@ def test_options_are_frozen_and_the_first_of_several_faults_is_reported() -> Non
     assert refused.value.field == "options.beam_size"
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.dictionaries(any_name, any_value, max_size=3))
 def test_any_values_become_options_or_an_error_that_names_one(values: dict[str, object]) -> None:
     field = "options."
@@ -56,7 +56,7 @@ def test_any_values_become_options_or_an_error_that_names_one(values: dict[str, 
     assert field.startswith("options.")
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(any_value)
 def test_a_shown_value_is_short_and_ascii(value: object) -> None:
     shown(value).encode("ascii")

@@ -41,14 +41,6 @@ def results(bench: Bench | NativeBench, specs: Specs, gaps: Sequence[int] = ()) 
     return [(type(sequence.error), list(map(bits, sequence.hypotheses))) for sequence in sequences]
 
 
-@settings(max_examples=50)
-@given(specs=any_specs(LIMIT, max_size=7))
-def test_any_mixture_returns_the_bits_of_the_reference(specs: list[tuple[tuple[int, ...], SearchOptions, int]]) -> None:
-    together = [(source_ids, options) for source_ids, options, _ in specs]
-    gaps = [gap for *_, gap in specs]
-    assert results(NativeBench(SLOTS), together, gaps) == results(Bench(SLOTS), together, gaps)
-
-
 @pytest.fixture(scope="module")
 def shortlist(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shortlist, Path]:
     """Some of the tokens for each token of a source, and the file."""
@@ -70,9 +62,9 @@ def with_lists(specs: Specs, seed: int) -> Specs:
 
 
 @pytest.mark.promise("R1")
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(specs=any_specs(LIMIT, max_size=7), seed=st.integers(0, 99))
-def test_sequences_with_shortlists_return_the_bits_of_the_reference(
+def test_any_mixture_returns_the_bits_of_the_reference(
     shortlist: tuple[Shortlist, Path], specs: list[tuple[tuple[int, ...], SearchOptions, int]], seed: int
 ) -> None:
     together = with_lists([(source_ids, options) for source_ids, options, _ in specs], seed)

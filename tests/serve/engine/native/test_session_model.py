@@ -113,10 +113,8 @@ def any_specs(bundle: Bundle, count: int, seed: int) -> Specs:
     return specs
 
 
-@pytest.mark.parametrize("options", GRID.values(), ids=GRID)
-def test_every_search_returns_the_bits_of_the_engine_in_python(bundle: Bundle, options: dict[str, Any]) -> None:
-    chosen = SearchOptions(max_target_tokens=LIMIT, **options)
-    specs = [(source_ids, chosen) for source_ids, _ in any_specs(bundle, 6, seed=1)]
+def test_every_search_returns_the_bits_of_the_engine_in_python(bundle: Bundle) -> None:
+    specs = any_specs(bundle, 6 * len(GRID), seed=1)
     assert natively(bundle, specs) == in_python(bundle, specs)
 
 

@@ -1,5 +1,7 @@
 """Placeholders of programs, addresses and names are found whole, and ordinary text has none."""
 
+from time import thread_time
+
 import pytest
 
 from dragoman.serve.protect.placeholders.icu import find_texts
@@ -9,6 +11,7 @@ from tests.support.cases import cases
 CASES = cases(__file__)
 
 FINDER = Finder(KINDS)
+MAX_SECONDS = 5.0
 PRINTF = ["%s", "%1$d", "%%", "%(name)s", "%-5.2f", "%lld", "%@", "%1$@", "%<count>d", "%n", "%1", "%L1"]
 BRACES = ["{}", "{0}", "{name!r:>5}", "{0:>10}", "{0,10:N2}", "{user-name}", "{$name}", "{'@'}", "{name:{width}}"]
 ARGUMENTS = ["{0, number, #.##}", "{count, number, ::currency/USD}", "{d, date, short}", "#", "#st", "#th"]
@@ -53,7 +56,8 @@ def test_a_name_between_percent_signs_ends_before_no_letter() -> None:
 
 @pytest.mark.parametrize("part", CASES["hostile text takes time in proportion to its size"])
 def test_hostile_text_takes_time_in_proportion_to_its_size(part: str) -> None:
-    """Time in proportion to the square of the size would exceed the time limit of tests."""
-    text = part * (300_000 // len(part))
+    """A nanosecond for each pair of characters would exceed the limit."""
+    text, begun_seconds = part * (100_000 // len(part)), thread_time()
     assert sum(placeholder.end - placeholder.start for placeholder in FINDER.find(text)) <= len(text)
     find_texts(f"{{n, plural, other {{{text}")
+    assert thread_time() - begun_seconds < MAX_SECONDS
