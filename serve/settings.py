@@ -7,7 +7,18 @@ Everything is read once, before the service starts.
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, FiniteFloat, SecretStr, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, CliPositionalArg, PydanticBaseSettingsSource, SettingsConfigDict
 
 from dragoman.model.errors import UsageError, reason_of
@@ -154,6 +165,15 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
     log_texts: bool = False
     trace_endpoint: str | None = Field(None, min_length=1)
     trace_sample_ratio: float = Field(0.001, ge=0, le=1)
+
+    @field_validator("processes", mode="wrap")
+    @classmethod
+    def _check_processes(cls, value: object, check: ValidatorFunctionWrapHandler) -> object:
+        """Refuses with one message, where the two types of the field have one each."""
+        try:
+            return check(value)
+        except ValidationError as error:
+            raise ValueError("expected a number of at least 1, or auto") from error
 
     @field_validator("libretranslate_path", "microsoft_path")
     @classmethod

@@ -67,7 +67,8 @@ def explain_problem(
     hint = ""
     if problem["type"] == "literal_error":
         hint = suggest(str(problem["input"]), re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
-    return f"{_source(parser, problem['loc'], arguments, env_prefix)}: {problem['msg']}{hint}{given}"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{_source(parser, problem['loc'], arguments, env_prefix)}: {message}{hint}{given}"
 
 
 def _source(

@@ -75,5 +75,6 @@ def _run(name: str, command: type[BaseSettings], arguments: list[str], subcomman
             print(f"dragoman {name}: {explained}", file=sys.stderr)
         raise SystemExit(WRONG_USAGE) from error
     except SettingsError as error:  # a list or mapping in the environment is not JSON
-        print(f"dragoman {name}: {error}, expected JSON", file=sys.stderr)
+        variable = env_prefix + str(error).split('"')[1]  # pydantic quotes the name of the field
+        print(f"dragoman {name}: {variable.upper()}: expected JSON", file=sys.stderr)
         raise SystemExit(WRONG_USAGE) from error

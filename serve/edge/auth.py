@@ -127,7 +127,7 @@ class Authenticator:
         scheme, _, key = authorizations[0].partition(" ") if authorizations else ("", "", "")
         account = self._keys.find(key.strip()) if scheme.lower() == "bearer" else None
         if account is None:
-            raise UnauthorizedError("authorization: expected `Bearer` and a key")
+            raise UnauthorizedError("authorization: expected `Bearer` and a valid key")
         return account
 
     def find_account(self, key_id: str) -> Account | None:
@@ -209,9 +209,10 @@ def _open_tls(settings: ServeSettings) -> Tls | None:
     if certificate is not None and key is not None:
         return Tls(certificate, key, client_ca)
     given = {CERTIFICATE: certificate, KEY: key, CLIENT_CA: client_ca}
+    missing = " and ".join(f"--{name}" for name in (CERTIFICATE, KEY) if given[name] is None)
     for name, path in given.items():
         if path is not None:
-            raise FileError(f"--{name}: {path}: expected --{CERTIFICATE} and --{KEY} too")
+            raise FileError(f"--{name}: {path}: expected {missing} too")
     return None
 
 

@@ -221,6 +221,7 @@ class Glossaries:
         found = sa.select(column).select_from(_DICTIONARIES.join(_GLOSSARIES)).where(*_is(*pair), self._usable)
         value = connection.execute(found).scalar()
         if value is None:
+            self._glossary(connection, pair[0])
             raise _no_dictionary(*pair)
         return value
 

@@ -207,14 +207,14 @@ def equal_languages(language: str) -> InvalidRequestError:
 
 def _wrong_language(side: str, language: str, offers: Offers, target: str = "") -> InvalidRequestError:
     """Returns the error for a language, which names the directions with the target."""
-    expected = ", ".join(dict.fromkeys(found for offer in offers.values() if (found := _shown(offer, target))))
+    expected = ", ".join(dict.fromkeys(chain.from_iterable(_shown(offer, target) for offer in offers.values())))
     return InvalidRequestError(f"{side}_language", f"{language[:20]!r}, expected the {side} of one of {expected}")
 
 
-def _shown(directions: Directions, target: str) -> str:
+def _shown(directions: Directions, target: str) -> list[str]:
     if len(directions) > MAX_LISTED:
-        return str(directions)
-    return ", ".join(map(str, directions.matching("", target)))
+        return [str(directions)]
+    return list(map(str, directions.matching("", target)))
 
 
 def _find_pivot(source: str, target: str, offers: Offers) -> str | None:

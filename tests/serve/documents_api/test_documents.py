@@ -112,7 +112,7 @@ def test_a_malformed_document_fails_with_its_place(served: LiveService) -> None:
 
 def test_a_document_fails_without_its_glossary(served: LiveService) -> None:
     job = finish(served, create(served, TEXT.encode(), glossary="a,b"))
-    assert (job["status"], job["error"]) == ("failed", "glossary 'a': has no dictionary from en into de")
+    assert (job["status"], job["error"]) == ("failed", "glossary 'a': unknown")
 
 
 def test_a_deleted_document_is_gone(served: LiveService) -> None:
