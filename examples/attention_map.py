@@ -1,6 +1,7 @@
 """Draws the attention of a translation over REST: `python -m examples.attention_map TEXT FILE.svg`.
 
-The server needs `--alignments`. Each row of the map is a word of the translation, each column a word of the text.
+The server needs one model with alignment heads and one direction: `dragoman serve bundles/multi30k-en-de`. Each row
+of the map is a word of the translation, each column a word of the text.
 """
 
 import json

@@ -333,8 +333,8 @@ def read_scenario(path: Path) -> Scenario:
 
 def describe_errors(error: ValidationError) -> str:
     """Returns every invalid field with its problem, in one line."""
-    problems = (f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
-    return "; ".join(problem.removeprefix(": ") for problem in problems)
+    problems = ((".".join(map(str, problem["loc"])), problem["msg"]) for problem in error.errors())
+    return "; ".join(": ".join(filter(None, (field, text.removeprefix("Value error, ")))) for field, text in problems)
 
 
 def read_sentences(path: Path | None) -> tuple[str, ...]:

@@ -151,12 +151,12 @@ def test_a_language_with_a_region_or_a_name_is_that_of_its_code() -> None:
 
 
 def test_an_unknown_language_is_repeated_as_the_client_wrote_it() -> None:
-    with pytest.raises(InvalidRequestError, match="target_language: 'Klingon', expected the target of one of en-de$"):
+    with pytest.raises(InvalidRequestError, match=r"target_language: 'Klingon', expected the target of one of en-de$"):
         find_hop(TranslateRequest(target_language="Klingon"), ONE)
 
 
 def test_an_error_names_each_direction_once() -> None:
-    with pytest.raises(InvalidRequestError, match="expected the target of one of en-de, de-en$"):
+    with pytest.raises(InvalidRequestError, match=r"expected the target of one of en-de, de-en$"):
         find_hop(TranslateRequest(target_language="Klingon"), TWO)
 
 
