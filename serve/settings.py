@@ -4,21 +4,11 @@ A setting comes from a flag, else from an environment variable, else from a YAML
 Everything is read once, before the service starts.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ByteSize,
-    ConfigDict,
-    Field,
-    FiniteFloat,
-    SecretStr,
-    ValidationError,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
-    field_validator,
-)
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, FiniteFloat, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, CliPositionalArg, PydanticBaseSettingsSource, SettingsConfigDict
 
 from dragoman.model.errors import UsageError, reason_of
@@ -168,11 +158,11 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
 
     @field_validator("processes", mode="wrap")
     @classmethod
-    def _check_processes(cls, value: object, check: ValidatorFunctionWrapHandler) -> object:
+    def _check_processes(cls, value: object, check: Callable[[object], object]) -> object:
         """Refuses with one message, where the two types of the field have one each."""
         try:
             return check(value)
-        except ValidationError as error:
+        except ValueError as error:
             raise ValueError("expected a number of at least 1, or auto") from error
 
     @field_validator("libretranslate_path", "microsoft_path")
