@@ -171,4 +171,4 @@ def test_a_list_in_the_environment_is_json(
     monkeypatch.setenv("DRAGOMAN_CORS_ORIGINS", "https://page.example")
     with pytest.raises(SystemExit):
         run()
-    assert "cors_origins" in capsys.readouterr().err
+    assert "DRAGOMAN_CORS_ORIGINS" in capsys.readouterr().err
