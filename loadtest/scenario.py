@@ -21,7 +21,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 
 from dragoman.loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
 from dragoman.model.config import Section
-from dragoman.model.errors import UserError, reason_of
+from dragoman.model.errors import UserError, problems_of, reason_of
 from dragoman.serve.translation.fields import SearchFields
 
 # Seconds from the start of a phase, ascending, shape (requests,).
@@ -333,8 +333,7 @@ def read_scenario(path: Path) -> Scenario:
 
 def describe_errors(error: ValidationError) -> str:
     """Returns every invalid field with its problem, in one line."""
-    problems = ((".".join(map(str, problem["loc"])), problem["msg"]) for problem in error.errors())
-    return "; ".join(": ".join(filter(None, (field, text.removeprefix("Value error, ")))) for field, text in problems)
+    return "; ".join(problems_of(error))
 
 
 def read_sentences(path: Path | None) -> tuple[str, ...]:

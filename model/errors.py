@@ -42,10 +42,14 @@ def ended(message: str, status: int) -> SystemExit:
 
 
 def first_problem(error: "ValidationError") -> str:
-    """Returns the first validation error as `field: problem`; an error of the whole record has no field."""
-    first = error.errors()[0]
-    field = ".".join(map(str, first["loc"]))
-    return ": ".join(part for part in (field, first["msg"].removeprefix("Value error, ")) if part)
+    """Returns the first of `problems_of`."""
+    return problems_of(error)[0]
+
+
+def problems_of(error: "ValidationError") -> list[str]:
+    """Returns each validation error as `field: problem`; an error of the whole record has no field."""
+    problems = ((".".join(map(str, item["loc"])), item["msg"].removeprefix("Value error, ")) for item in error.errors())
+    return [": ".join(filter(None, problem)) for problem in problems]
 
 
 def reason_of(error: BaseException) -> str:

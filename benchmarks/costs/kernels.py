@@ -32,9 +32,7 @@ def main() -> None:
 
 def run(program: str, arguments: list[str]) -> None:
     """Compiles a program and runs it. Raises BuildError or CalledProcessError."""
-    compiler = build.find_compiler()
-    if compiler is None:
-        raise build.BuildError("there is no C++17 compiler: install g++ or clang++, or name one in CXX")
+    compiler = build.required_compiler()
     headers = build.digest(path.read_bytes() for path in sorted(build.SOURCES.rglob("*.hpp")))
     own = build.digest([headers.encode(), Path(__file__).with_name("rows.hpp").read_bytes()])
     shared = [*compiler, *build.OPTIONS, *build.WARNINGS]

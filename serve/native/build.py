@@ -83,6 +83,14 @@ def find_compiler() -> list[str] | None:
     return next(filter(_works, [*candidates, *filter(None, [zig_compiler()])]), None)
 
 
+def required_compiler() -> list[str]:
+    """Returns what `find_compiler` finds; raises BuildError if it finds none."""
+    compiler = find_compiler()
+    if compiler is None:
+        raise BuildError("there is no C++17 compiler: install g++ or clang++, or name one in CXX")
+    return compiler
+
+
 def _works(compiler: Sequence[str]) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "program.cpp"
@@ -109,9 +117,7 @@ def build(
         raise BuildError(
             f"{sys.platform} on {machine()}: expected {' or '.join(ZIG_TARGETS)} on {' or '.join(INSTRUCTION_SETS)}"
         )
-    compiler = find_compiler()
-    if compiler is None:
-        raise BuildError("there is no C++17 compiler: install g++ or clang++, or name one in CXX")
+    compiler = required_compiler()
     shared = [*compiler, *OPTIONS, *WARNINGS, *options]
     plain = [path for path in sorted(SOURCES.rglob("*.cpp")) if path != SOURCES / KERNELS]
     jobs = [(path, shared) for path in plain]
